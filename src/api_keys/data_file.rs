@@ -4,9 +4,8 @@
 //! them, as instances do with Redis.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, BufWriter, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::File,
+    io::{self, BufWriter, ErrorKind, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -21,7 +20,7 @@ use foldhash::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::{ApiKey, ApiKeys, Stamp, record::MAX_RECORD};
-use crate::file;
+use crate::file::{self, FileVersion, LockedFile};
 
 /// How often changes are written.
 const ROUND: Duration = Duration::from_millis(50);
@@ -31,8 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const USES_EVERY: Duration = Duration::from_secs(300);
 /// Delay after a failed attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Most bytes of the file.
-const MAX_BYTES: u64 = 1 << 30;
+/// How often tombstones are removed that are not kept any more.
+const SWEEP_EVERY: Duration = Duration::from_hours(1);
+/// Most bytes of the file: 1 KiB for each of as many keys as there may be.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Why the data file can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +54,9 @@ pub struct DataFile {
     thread: JoinHandle<()>,
 }
 
-/// What is in the file.
+/// The file as JSON.
 #[derive(Debug, Serialize, Deserialize)]
-struct Contents<K, U> {
+struct Document<K, U> {
     /// 1.
     version: u32,
     keys: K,
@@ -63,7 +64,7 @@ struct Contents<K, U> {
     last_uses: U,
 }
 
-type Read = Contents<Vec<ApiKey>, Vec<(CompactString, i64)>>;
+type OwnedDocument = Document<Vec<ApiKey>, Vec<(CompactString, i64)>>;
 
 impl DataFile {
     /// Reads the keys, and writes their changes from now on.
@@ -71,16 +72,13 @@ impl DataFile {
     /// # Errors
     /// The file can't be read or written, or holds something else.
     pub fn open(path: &Path, keys: &Arc<ApiKeys>) -> Result<Self, DataFileError> {
-        let mut writer = Writer { path: path.to_owned(), keys: Arc::clone(keys), version: None };
-        writer.merge()?;
-        if writer.version.is_none() {
-            writer.write()?;
-        }
+        let (own_path, own_keys) = (path.to_owned(), Arc::clone(keys));
+        let mut writer = Writer { path: own_path, keys: own_keys, max_bytes: MAX_BYTES, version: None };
+        writer.round(false)?;
         keys.set_store_up(true);
         let (end, ends) = mpsc::channel();
-        let unwritable = |error| DataFileError::Unwritable { path: path.to_owned(), error };
         let thread = thread::Builder::new().name("key-data".into()).spawn(move || writer.run(&ends));
-        Ok(Self { end, thread: thread.map_err(unwritable)? })
+        Ok(Self { end, thread: thread.map_err(|error| unwritable(path, error))? })
     }
 
     /// Writes the last changes and uses, and ends the thread.
@@ -95,17 +93,15 @@ impl DataFile {
 struct Writer {
     path: PathBuf,
     keys: Arc<ApiKeys>,
+    max_bytes: u64,
     /// Of the file that was read or written last. `None`: there is none.
     version: Option<FileVersion>,
 }
 
-/// Changes with each replacement of the file.
-type FileVersion = (u64, u64, i64, i64);
-
 impl Writer {
     fn run(mut self, ends: &mpsc::Receiver<()>) {
         let (mut look_at, mut retry_at) = (Instant::now() + LOOK_EVERY, Instant::now());
-        let mut uses_at = Instant::now() + USES_EVERY;
+        let (mut uses_at, mut sweep_at) = (Instant::now() + USES_EVERY, Instant::now() + SWEEP_EVERY);
         let mut last_error = String::new();
         loop {
             let is_end = matches!(ends.recv_timeout(ROUND), Err(RecvTimeoutError::Disconnected));
@@ -117,6 +113,10 @@ impl Writer {
             }
             if are_uses_due {
                 uses_at = now + USES_EVERY;
+            }
+            if sweep_at <= now {
+                sweep_at = now + SWEEP_EVERY;
+                self.keys.sweep(self::now());
             }
             look_at = now + LOOK_EVERY;
             match self.round(are_uses_due) {
@@ -140,23 +140,26 @@ impl Writer {
         }
     }
 
+    /// Takes changes of other processes, and writes those of this one.
     fn round(&mut self, are_uses_due: bool) -> Result<(), DataFileError> {
-        self.keys.sweep(now());
-        if version(&self.path) != self.version {
+        // No other process replaces the file between the reading and the writing.
+        let locked = LockedFile::open(&self.path).map_err(|error| unwritable(&self.path, error))?;
+        let found = FileVersion::of(&self.path);
+        if found.is_none() || found != self.version {
             self.merge()?;
         }
-        if self.keys.has_unsent() || are_uses_due {
-            self.write()?;
+        if self.version.is_none() || self.keys.has_unsent() || are_uses_due {
+            self.write(&locked)?;
         }
         Ok(())
     }
 
     /// Takes what is in the file. What it lacks is to be written.
     fn merge(&mut self) -> Result<(), DataFileError> {
-        let found = version(&self.path);
-        let bytes = match file::read_file(&self.path, MAX_BYTES) {
+        let found = FileVersion::of(&self.path);
+        let bytes = match file::read_file(&self.path, self.max_bytes) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.keys.finish_snapshot(&HashSet::default(), now());
                 self.version = None;
                 return Ok(());
@@ -164,21 +167,23 @@ impl Writer {
             Err(error) => return Err(DataFileError::Unreadable { path: self.path.clone(), error }),
         };
         let torn = |error: String| DataFileError::Torn { path: self.path.clone(), error };
-        let contents: Read = serde_json::from_slice(&bytes).map_err(|error| torn(error.to_string()))?;
-        if contents.version != 1 {
-            return Err(torn(format!("its version is {}, not 1", contents.version)));
+        let document: OwnedDocument =
+            serde_json::from_slice(&bytes).map_err(|error| torn(error.to_string()))?;
+        drop(bytes);
+        if document.version != 1 {
+            return Err(torn(format!("its version is {}, not 1", document.version)));
         }
-        for key in &contents.keys {
+        for key in &document.keys {
             key.check().map_err(|error| torn(format!("key {}: {error}", key.id)))?;
         }
         let mut current = HashSet::default();
-        for key in contents.keys {
+        for key in document.keys {
             let (id, stamp) = (key.id.clone(), Stamp::of(&key));
             if self.keys.merge(key, stamp) {
                 current.insert(id);
             }
         }
-        for (id, minute) in contents.last_uses {
+        for (id, minute) in document.last_uses {
             self.keys.merge_use(&id, minute);
         }
         self.keys.finish_snapshot(&current, now());
@@ -186,55 +191,46 @@ impl Writer {
         Ok(())
     }
 
-    /// Replaces the file at once: whoever reads it finds all of the old or all of the new one.
-    fn write(&mut self) -> Result<(), DataFileError> {
-        let unwritable = |error| DataFileError::Unwritable { path: self.path.clone(), error };
+    fn write(&mut self, locked: &LockedFile) -> Result<(), DataFileError> {
         // Before the keys are read: what is changed meanwhile is written again.
         let unsent = self.keys.unsent(usize::MAX);
         let uses = self.keys.uses().take_unsent(usize::MAX);
-        if let Err(error) = self.replace() {
-            self.keys.uses().put_back(uses);
-            return Err(unwritable(error));
+        match locked.replace(0o600, |file| self.write_to(file)) {
+            Ok(version) => {
+                self.keys.ack(&unsent);
+                self.version = Some(version);
+                Ok(())
+            }
+            Err(error) => {
+                self.keys.uses().put_back(uses);
+                Err(unwritable(&self.path, error))
+            }
         }
-        self.keys.ack(&unsent);
-        self.version = version(&self.path);
-        Ok(())
     }
 
-    fn replace(&self) -> io::Result<()> {
-        let directory =
-            self.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = directory.join(format!(".{name}.{}", std::process::id()));
-        let written = self.write_to(&temporary).and_then(|()| fs::rename(&temporary, &self.path));
-        if let Err(error) = written {
-            // It may not be there.
-            let _gone = fs::remove_file(&temporary);
-            return Err(error);
-        }
-        // The new name, too, outlasts a power failure.
-        File::open(directory)?.sync_all()
-    }
-
-    fn write_to(&self, path: &Path) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    fn write_to(&self, file: &File) -> io::Result<()> {
         let mut to = BufWriter::with_capacity(MAX_RECORD, file);
         let keys = self.keys.stored();
-        let contents = Contents {
+        let document = Document {
             version: 1,
             keys: keys.iter().map(AsRef::as_ref).collect::<Vec<&ApiKey>>(),
             last_uses: self.keys.uses().all(),
         };
-        serde_json::to_writer(&mut to, &contents)?;
+        serde_json::to_writer(&mut to, &document)?;
         to.write_all(b"\n")?;
-        to.into_inner()?.sync_all()
+        to.flush()?;
+        if file.metadata()?.len() <= self.max_bytes {
+            return Ok(());
+        }
+        // It could not be read again.
+        let max = self.max_bytes >> 20;
+        let words = format!("it would be longer than {max} MiB; restart Tollgate and delete keys");
+        Err(io::Error::new(ErrorKind::FileTooLarge, words))
     }
 }
 
-/// `None`: there is no file.
-fn version(path: &Path) -> Option<FileVersion> {
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+fn unwritable(path: &Path, error: io::Error) -> DataFileError {
+    DataFileError::Unwritable { path: path.to_owned(), error }
 }
 
 /// Microseconds since the Unix epoch.
@@ -245,7 +241,7 @@ fn now() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::{
         super::{KeyFault, KeyHash, KeyState, KeyStore, testing::key},
@@ -286,6 +282,72 @@ mod tests {
         assert_eq!(again.last_use("a"), Some(120_000_000));
         file.close();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn uses_of_keys_of_the_file_of_keys_outlast_the_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        for minute in 1..4 {
+            let (keys, file) = open(&path).unwrap();
+            // The file of keys is read after the data file.
+            let last = (minute > 1).then_some((minute - 1) * 60_000_000);
+            keys.set_file(vec![Arc::new(key("b")), Arc::new(key("f"))]);
+            assert_eq!((keys.last_use("f"), keys.last_use("b")), (last, last.map(|_| 60_000_000)));
+            keys.note_use("f", minute * 60_000_000);
+            keys.note_use("b", 60_000_000);
+            file.close();
+        }
+        // Keys that are in neither any more are forgotten.
+        let keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
+        let file = DataFile::open(&path, &keys).unwrap();
+        keys.set_file(vec![Arc::new(key("f"))]);
+        keys.sweep(1);
+        assert_eq!((keys.last_use("f"), keys.last_use("b")), (Some(180_000_000), None));
+        file.close();
+    }
+
+    #[test]
+    fn a_file_is_neither_read_nor_written_above_its_longest_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        fs::File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.ends_with("keys.json can't be read: it is longer than 256MiB"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
+        let mut writer = Writer { path: path.clone(), keys, max_bytes: 1 << 20, version: None };
+        writer.round(false).unwrap();
+        let before = fs::read(&path).unwrap();
+        writer.keys.set_store_up(true);
+        for n in 0..100 {
+            let labels = [("a".to_owned(), "x".repeat(15_000))].into();
+            writer.keys.put(ApiKey { labels, ..key(&n.to_string()) }).unwrap();
+        }
+        let error = writer.round(false).unwrap_err().to_string();
+        assert!(error.contains("keys.json: it would be longer than 1 MiB"), "{error}");
+        assert!(fs::read(&path).unwrap() == before && writer.keys.has_unsent());
+    }
+
+    #[test]
+    fn a_change_between_two_rounds_of_another_process_is_not_missed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        let writer = || {
+            let keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
+            keys.set_store_up(true);
+            Writer { path: path.clone(), keys, max_bytes: MAX_BYTES, version: None }
+        };
+        let (mut one, mut other) = (writer(), writer());
+        for id in ["a", "b", "c"] {
+            one.keys.put(key(id)).unwrap();
+            other.keys.put(key(&id.to_uppercase())).unwrap();
+            one.round(false).unwrap();
+            other.round(false).unwrap();
+            assert_eq!(other.keys.counts().1, one.keys.counts().1 + 1, "it has read what was written before");
+        }
+        one.round(false).unwrap();
+        assert_eq!(one.keys.all(), other.keys.all());
     }
 
     #[test]

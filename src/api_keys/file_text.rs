@@ -1,7 +1,7 @@
 //! Changes of the text of a file of keys, as an operator would make them: comments and the other keys stay as they are.
-//! Pure. Whoever writes the text reads it first, to see that it says what it should.
+//! Pure. Before a changed text is written, it is read, to see that it has the right keys.
 
-use std::fmt::Write;
+use std::{fmt::Write, ops::Range};
 
 use jiff::Timestamp;
 
@@ -20,17 +20,21 @@ pub enum TextError {
     Unclear,
 }
 
-/// Spaces before the items of a new list.
+/// Spaces before the entries of a new list.
 const INDENT: &str = "  ";
 
 /// The lines of a list of keys.
 struct List<'t> {
     lines: Vec<&'t str>,
-    /// The spaces before each item.
+    /// The line of `keys:`.
+    head: usize,
+    /// The rest of that line, without `[]`.
+    comment: &'t str,
+    /// The spaces before each entry.
     indent: &'t str,
-    /// The first line of each item.
-    items: Vec<usize>,
-    /// The line after the last one that is no comment.
+    /// The first line of each entry.
+    entries: Vec<usize>,
+    /// The line after the last one that is not blank.
     end: usize,
 }
 
@@ -38,7 +42,9 @@ impl<'t> List<'t> {
     fn find(text: &'t str) -> Result<Self, TextError> {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let head = lines.iter().position(|line| line.starts_with("keys:")).ok_or(TextError::NoList)?;
-        if !is_blank(&lines[head]["keys:".len()..]) {
+        let rest = &lines[head]["keys:".len()..];
+        let comment = rest.trim_start_matches(' ').strip_prefix("[]").unwrap_or(rest);
+        if !is_blank(comment) {
             return Err(TextError::InBrackets);
         }
         let is_of_list = |line: &&&str| {
@@ -54,21 +60,34 @@ impl<'t> List<'t> {
             let rest = line.strip_prefix(indent).and_then(|rest| rest.strip_prefix('-'));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\r', '\n']))
         };
-        let items = inside.filter(|&at| begins(lines[at])).collect();
-        Ok(Self { lines, indent, items, end })
+        let entries = inside.filter(|&at| begins(lines[at])).collect();
+        Ok(Self { lines, head, comment, indent, entries, end })
     }
 
-    fn replaced(&self, from: usize, to: usize, item: &str) -> String {
-        let mut text = self.lines[..from].concat();
-        if !text.is_empty() && !text.ends_with('\n') {
+    /// The lines of the `nth` of `count` entries, and the comments within.
+    fn entry(&self, nth: usize, count: usize) -> Result<(Range<usize>, String), TextError> {
+        let from =
+            *self.entries.get(nth).filter(|_| self.entries.len() == count).ok_or(TextError::Unclear)?;
+        let next = self.entries.get(nth + 1).copied().unwrap_or(self.end);
+        let last = (from..next).rev().find(|&at| !is_blank(self.lines[at])).unwrap_or(from);
+        let comments = self.lines[from..last].iter().filter(|line| line.trim_start().starts_with('#'));
+        Ok((from..last + 1, comments.map(|line| format!("{}{}\n", self.indent, line.trim())).collect()))
+    }
+
+    /// The text with `by` in place of these lines. `keys`: how the list begins.
+    fn replaced(&self, keys: &str, lines: Range<usize>, by: &str) -> String {
+        let before = self.lines[..self.head].concat();
+        let between = self.lines[self.head + 1..lines.start].concat();
+        let mut text = before + keys + self.comment + &between;
+        if !text.ends_with('\n') {
             text.push('\n');
         }
-        text + item + &self.lines[to..].concat()
+        text + by + &self.lines[lines.end..].concat()
     }
 }
 
 /// Whether a line has nothing but a comment.
-fn is_blank(line: &str) -> bool {
+pub fn is_blank(line: &str) -> bool {
     let rest = line.trim();
     rest.is_empty() || rest.starts_with('#')
 }
@@ -80,55 +99,46 @@ fn is_blank(line: &str) -> bool {
 pub fn append(text: &str, key: &ApiKey) -> Result<String, TextError> {
     if text.lines().all(is_blank) {
         let separator = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        return Ok(format!("{text}{separator}keys:\n{}", item(key, INDENT)));
-    }
-    let empty = text.split_inclusive('\n').find(|line| {
-        line.strip_prefix("keys:")
-            .is_some_and(|rest| rest.trim_start().strip_prefix("[]").is_some_and(is_blank))
-    });
-    if let Some(line) = empty {
-        return append(&text.replacen(line, "keys:\n", 1), key);
+        return Ok(format!("{text}{separator}keys:\n{}", entry(key, INDENT)));
     }
     let list = List::find(text)?;
-    Ok(list.replaced(list.end, list.end, &item(key, list.indent)))
+    Ok(list.replaced("keys:", list.end..list.end, &entry(key, list.indent)))
 }
 
-/// The text with `key` in place of the `nth` one of `count`, or without that one. Comments within its lines go before
-/// it.
+/// The text with `key` in place of the `nth` one of `count`. Comments within its lines go before it.
 ///
 /// # Errors
 /// The keys can't be told apart.
-pub fn replace(text: &str, nth: usize, count: usize, key: Option<&ApiKey>) -> Result<String, TextError> {
+pub fn replace(text: &str, nth: usize, count: usize, key: &ApiKey) -> Result<String, TextError> {
     let list = List::find(text)?;
-    if list.items.len() != count {
-        return Err(TextError::Unclear);
+    let (lines, comments) = list.entry(nth, count)?;
+    Ok(list.replaced("keys:", lines, &(comments + &entry(key, list.indent))))
+}
+
+/// The text without the `nth` key of `count`. Comments within its lines stay, and a `note` of one line follows them.
+///
+/// # Errors
+/// The keys can't be told apart.
+pub fn remove(text: &str, nth: usize, count: usize, note: Option<&str>) -> Result<String, TextError> {
+    let list = List::find(text)?;
+    let (lines, mut comments) = list.entry(nth, count)?;
+    if let Some(note) = note {
+        comments += &format!("{}# {note}\n", list.indent);
     }
-    let from = *list.items.get(nth).ok_or(TextError::Unclear)?;
-    let next = list.items.get(nth + 1).copied().unwrap_or(list.end);
-    let last = (from..next).rev().find(|&at| !is_blank(list.lines[at])).unwrap_or(from);
-    let comments = list.lines[from..last].iter().filter(|line| line.trim_start().starts_with('#'));
-    let mut item: String = comments.map(|line| format!("{}{}\n", list.indent, line.trim())).collect();
-    match key {
-        Some(key) => item += &self::item(key, list.indent),
-        None if count == 1 => {
-            let text = list.replaced(from, last + 1, &item);
-            return Ok(text.replacen("keys:", "keys: []", 1));
-        }
-        None => {}
-    }
-    Ok(list.replaced(from, last + 1, &item))
+    let keys = if count == 1 { "keys: []" } else { "keys:" };
+    Ok(list.replaced(keys, lines, &comments))
 }
 
 /// The text of a file with these keys.
 pub fn whole(keys: &[ApiKey]) -> String {
     match keys {
         [] => "keys: []\n".to_owned(),
-        keys => "keys:\n".to_owned() + &keys.iter().map(|key| item(key, INDENT)).collect::<String>(),
+        keys => "keys:\n".to_owned() + &keys.iter().map(|key| entry(key, INDENT)).collect::<String>(),
     }
 }
 
-/// A key as an item of the list. A file can't say when a secret that was rotated ends: such a secret is left out.
-fn item(key: &ApiKey, indent: &str) -> String {
+/// A key as an entry of the list. A file can't say when a secret that was rotated ends: such a secret is left out.
+fn entry(key: &ApiKey, indent: &str) -> String {
     let mut lines = vec![format!("id: {}", scalar(&key.id))];
     let time =
         |micros: i64| Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default();
@@ -206,10 +216,11 @@ keys:
         for (empty, before) in [
             ("", "keys:\n"),
             ("# a\n", "# a\nkeys:\n"),
-            ("# a\nkeys: []  # none\n", "# a\nkeys:\n"),
+            ("# keys: []\nkeys: []  # none\n# b", "# keys: []\nkeys:  # none\n"),
             ("keys:", "keys:\n"),
         ] {
-            assert_eq!(append(empty, &key).unwrap(), format!("{before}{item}"), "{empty}");
+            let after = if empty.ends_with("# b") { "# b" } else { "" };
+            assert_eq!(append(empty, &key).unwrap(), format!("{before}{item}{after}"), "{empty}");
         }
         let flush = "keys:\n- id: a\n  customer: b";
         assert_eq!(
@@ -227,11 +238,16 @@ keys:
             format!("  - id: new\n    hash: \"{}\"\n    customer: \"a\\\"b: #\"\n", key.secrets[0].hash);
         let ci = "  - id: ci\n    # made by Ann\n    hash: sha256:1\n    customer: acme\n";
         let web = "  - { id: web,\n      hash: sha256:2, customer: acme }\n";
-        let replaced = replace(FILE, 0, 2, Some(&key)).unwrap();
+        let replaced = replace(FILE, 0, 2, &key).unwrap();
         assert_eq!(replaced, FILE.replace(ci, &format!("  # made by Ann\n{item}")));
-        assert_eq!(replace(FILE, 1, 2, Some(&key)).unwrap(), FILE.replace(web, &item));
-        assert_eq!(replace(FILE, 1, 2, None).unwrap(), FILE.replace(web, ""));
-        assert_eq!(replace("keys:\n- id: a\n", 0, 1, None).unwrap(), "keys: []\n");
-        assert_eq!(replace(FILE, 0, 3, None), Err(TextError::Unclear));
+        assert_eq!(replace(FILE, 1, 2, &key).unwrap(), FILE.replace(web, &item));
+        assert_eq!(remove(FILE, 1, 2, None).unwrap(), FILE.replace(web, ""));
+        let noted = FILE.replace(ci, "  # made by Ann\n  # leaked\n");
+        assert_eq!(remove(FILE, 0, 2, Some("leaked")).unwrap(), noted);
+        let last = "# keys: ours\nkeys:  # all\n- id: a\n# the end\n";
+        let empty = "# keys: ours\nkeys: []  # all\n# leaked\n# the end\n";
+        assert_eq!(remove(last, 0, 1, Some("leaked")).unwrap(), empty);
+        assert_eq!(append(empty, &key).unwrap(), empty.replace(" []  # all\n", &format!("  # all\n{item}")));
+        assert_eq!(remove(FILE, 0, 3, None), Err(TextError::Unclear));
     }
 }

@@ -24,7 +24,7 @@ pub const MAX_IMPORTED: usize = 100_000;
 /// Most errors that are told.
 const MAX_ERRORS: usize = 20;
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 14] = [
     "id",
     "key",
     "hash",
@@ -35,11 +35,13 @@ const COLUMNS: [&str; 12] = [
     "routes",
     "created",
     "expires",
+    "hash_created",
     "old_hash",
+    "old_hash_created",
     "old_hash_expires",
 ];
 /// The columns of an exported table.
-const EXPORTED: [&str; 11] = [
+const EXPORTED: [&str; 13] = [
     "id",
     "hash",
     "customer",
@@ -49,7 +51,9 @@ const EXPORTED: [&str; 11] = [
     "routes",
     "created",
     "expires",
+    "hash_created",
     "old_hash",
+    "old_hash_created",
     "old_hash_expires",
 ];
 
@@ -97,9 +101,16 @@ pub struct ImportRow {
     /// A duration from now, a date, or a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// The hash of a secret that was rotated, and is valid until `old_hash_expires`.
+    /// When the key was rotated last. `created`, if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash_created: Option<String>,
+    /// The hashes of secrets that were rotated, separated by `;`, oldest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_hash: Option<String>,
+    /// When each of them was made, separated by `;`. `created`, if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_hash_created: Option<String>,
+    /// Until when each of them is valid, separated by `;`. Where it is left out, as long as the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_hash_expires: Option<String>,
 }
@@ -215,7 +226,9 @@ fn row(header: &StringRecord, record: &StringRecord) -> ImportRow {
             "routes" => row.routes = cell.split(';').map(str::to_owned).collect(),
             "created" => row.created = text(),
             "expires" => row.expires = text(),
+            "hash_created" => row.hash_created = text(),
             "old_hash" => row.old_hash = text(),
+            "old_hash_created" => row.old_hash_created = text(),
             "old_hash_expires" => row.old_hash_expires = text(),
             _ => {}
         }
@@ -234,37 +247,21 @@ impl ImportRow {
     }
 
     fn to_key(&self, now: i64) -> Result<ApiKey, OperationError> {
-        let wrong = |field: &'static str, reason: String| FieldError { field, reason };
         let (field, text) = match (&self.key, &self.hash) {
             (Some(KeyText(key)), None) => ("key", key.as_str()),
             (None, Some(hash)) if hash.starts_with("sha256:") => ("hash", hash.as_str()),
-            (None, Some(_)) => return Err(wrong("hash", "does not begin with sha256:".to_owned()).into()),
-            (Some(_), Some(_)) => return Err(wrong("hash", "there is a key as well".to_owned()).into()),
-            (None, None) => return Err(wrong("key", "is missing".to_owned()).into()),
+            (None, Some(_)) => return Err(wrong("hash", "does not begin with sha256:").into()),
+            (Some(_), Some(_)) => return Err(wrong("hash", "there is a key as well").into()),
+            (None, None) => return Err(wrong("key", "is missing").into()),
         };
-        let time = |field: &'static str, text: &Option<String>| {
-            let read = |text: &String| {
-                let malformed =
-                    || "is no duration, date or time: write 90d, 2027-01-31 or 2027-01-31T12:00:00Z";
-                parse_expiry(text, now).ok_or_else(|| wrong(field, malformed().to_owned()))
-            };
-            text.as_ref().map(read).transpose()
-        };
-        let hash =
-            |field: &'static str, text: &str| imported_hash(text).map_err(|reason| wrong(field, reason));
-        let created = time("created", &self.created)?;
-        let mut secrets =
-            vec![KeySecret { hash: hash(field, text)?, created: created.unwrap_or(now), expires: None }];
-        if let Some(old) = &self.old_hash {
-            let expires = time("old_hash_expires", &self.old_hash_expires)?;
-            let expires = expires.ok_or_else(|| wrong("old_hash_expires", "is missing".to_owned()))?;
-            let old = KeySecret {
-                hash: hash("old_hash", old)?,
-                created: created.unwrap_or(now),
-                expires: Some(expires),
-            };
-            secrets.insert(0, old);
-        }
+        let created = time("created", self.created.as_deref(), now)?;
+        let first = created.unwrap_or(now);
+        let mut secrets = self.old_secrets(first, now)?;
+        secrets.push(KeySecret {
+            hash: hash(field, text)?,
+            created: time("hash_created", self.hash_created.as_deref(), now)?.unwrap_or(first),
+            expires: None,
+        });
         let fields = KeyFields {
             id: self.id.as_deref().map(CompactString::from),
             customer: self.customer.as_str().into(),
@@ -273,10 +270,45 @@ impl ImportRow {
             labels: self.labels.clone(),
             routes: self.routes.clone(),
             created,
-            expires: time("expires", &self.expires)?,
+            expires: time("expires", self.expires.as_deref(), now)?,
         };
         with_secrets(fields, secrets, now)
     }
+
+    /// The secrets that were rotated. `created`: when they were made, unless the row says it.
+    fn old_secrets(&self, created: i64, now: i64) -> Result<Vec<KeySecret>, FieldError> {
+        let [hashes, made, ends] = [&self.old_hash, &self.old_hash_created, &self.old_hash_expires]
+            .map(|text| text.iter().flat_map(|text| text.split(';')).map(str::trim).collect::<Vec<&str>>());
+        for (field, times) in [("old_hash_created", &made), ("old_hash_expires", &ends)] {
+            if times.len() > hashes.len() {
+                return Err(wrong(field, "has more times than there are in old_hash"));
+            }
+        }
+        let secret = |(nth, text): (usize, &&str)| {
+            let [made, ends] =
+                [&made, &ends].map(|times| times.get(nth).copied().filter(|time| !time.is_empty()));
+            Ok(KeySecret {
+                hash: hash("old_hash", text)?,
+                created: time("old_hash_created", made, now)?.unwrap_or(created),
+                expires: time("old_hash_expires", ends, now)?,
+            })
+        };
+        hashes.iter().enumerate().map(secret).collect()
+    }
+}
+
+fn wrong(field: &'static str, reason: impl Into<String>) -> FieldError {
+    FieldError { field, reason: reason.into() }
+}
+
+fn hash(field: &'static str, text: &str) -> Result<KeyHash, FieldError> {
+    imported_hash(text).map_err(|reason| wrong(field, reason))
+}
+
+fn time(field: &'static str, text: Option<&str>, now: i64) -> Result<Option<i64>, FieldError> {
+    let malformed =
+        || wrong(field, "is no duration, date or time: write 90d, 2027-01-31 or 2027-01-31T12:00:00Z");
+    text.map(|text| parse_expiry(text, now).ok_or_else(malformed)).transpose()
 }
 
 /// The records of imported keys, with their lines.
@@ -329,17 +361,16 @@ pub fn write_csv(keys: &[ApiKey]) -> Result<String, csv::Error> {
     let time =
         |micros: i64| Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default();
     for key in keys {
-        let (newest, older) = match key.secrets.as_slice() {
-            [.., older, newest] => (Some(newest), Some(older)),
-            [newest] => (Some(newest), None),
-            [] => (None, None),
+        let (newest, older) = match key.secrets.split_last() {
+            Some((newest, older)) => (Some(newest), older),
+            None => (None, &[][..]),
         };
+        let of_older =
+            |cell: &dyn Fn(&KeySecret) -> String| older.iter().map(cell).collect::<Vec<_>>().join(";");
         let labels: Vec<String> = key.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let hash =
-            |secret: Option<&KeySecret>| secret.map(|secret| secret.hash.to_string()).unwrap_or_default();
         table.write_record([
             key.id.as_str(),
-            &hash(newest),
+            &newest.map(|newest| newest.hash.to_string()).unwrap_or_default(),
             &key.customer,
             key.plan.as_deref().unwrap_or_default(),
             &key.name,
@@ -347,8 +378,10 @@ pub fn write_csv(keys: &[ApiKey]) -> Result<String, csv::Error> {
             &key.routes.join(";"),
             &time(key.created),
             &key.expires.map(time).unwrap_or_default(),
-            &hash(older),
-            &older.and_then(|older| older.expires).map(time).unwrap_or_default(),
+            &newest.map(|newest| time(newest.created)).unwrap_or_default(),
+            &of_older(&|older| older.hash.to_string()),
+            &of_older(&|older| time(older.created)),
+            &of_older(&|older| older.expires.map(time).unwrap_or_default()),
         ])?;
     }
     let bytes = table.into_inner().map_err(|error| error.into_error())?;
@@ -359,7 +392,10 @@ pub fn write_csv(keys: &[ApiKey]) -> Result<String, csv::Error> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::operations, *};
+    use super::{
+        super::{operations, record::MAX_SECRETS},
+        *,
+    };
 
     const NOW: i64 = 1_783_080_001_000_000;
 
@@ -439,6 +475,28 @@ mod tests {
                 "line 4: expires: is no duration, date or time: write 90d, 2027-01-31 or 2027-01-31T12:00:00Z",
             ]
         );
+        let old = |more: &str| {
+            errors(&format!("hash,customer,old_hash,old_hash_expires\nsha256:{0},c,{more}\n", "0".repeat(64)))
+        };
+        let hash = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        assert_eq!(
+            old("sha256:1,"),
+            ["line 2: old_hash: is no hash: write sha256: and 64 hexadecimal digits"]
+        );
+        assert_eq!(old(",90d"), ["line 2: old_hash_expires: has more times than there are in old_hash"]);
+        assert_eq!(
+            old(&format!("{},90d;90d", hash("1"))),
+            ["line 2: old_hash_expires: has more times than there are in old_hash"]
+        );
+        assert_eq!(
+            old(&format!("{};{},;soon", hash("1"), hash("2"))),
+            [
+                "line 2: old_hash_expires: is no duration, date or time: write 90d, 2027-01-31 or 2027-01-31T12:00:00Z"
+            ]
+        );
+        assert_eq!(old(&format!("{},", hash("0"))), ["line 2: key: line 2 has the same"]);
+        let five = ["1", "2", "3", "4"].map(hash).join(";");
+        assert_eq!(old(&format!("{five},")), ["line 2: key: a key has 1 to 4 secrets, not 5"]);
         let many = errors(&format!("key,customer\n{}", "x,y\n".repeat(30)));
         assert_eq!((many.len(), many[20].as_str()), (21, "and 10 more errors"));
         assert!(read_csv(b"key,customer\n\xff,a\n").is_err());
@@ -464,15 +522,18 @@ mod tests {
             labels in proptest::collection::btree_map("[a-z./-]{1,8}", text(), 0..3),
             routes in proptest::collection::vec(text().prop_filter("empty", |text| !text.is_empty()), 0..3),
             expires in proptest::option::of(NOW..2 * NOW),
-            overlap in proptest::option::of(0..operations::MAX_OVERLAP),
+            older in proptest::collection::vec((0..NOW, proptest::option::of(NOW..2 * NOW)), 0..MAX_SECRETS),
         ) -> ApiKey {
             let (customer, plan, name) = (customer.into(), plan.map(Into::into), name.into());
             let fields = KeyFields { customer, plan, name, labels, routes, expires, ..KeyFields::default() };
-            let (key, _) = operations::create(fields, "tgk", NOW).unwrap();
-            match overlap.and_then(|overlap| operations::rotate(&key, "tgk", overlap, NOW).ok()) {
-                Some((rotated, _)) => rotated,
-                None => key,
+            let (mut key, _) = operations::create(fields, "tgk", NOW).unwrap();
+            key.created = older.first().map_or(NOW, |(created, _)| *created);
+            // As after rotations, and as in a file of keys, where old hashes have no end.
+            for (created, expires) in older {
+                let hash = KeyHash::of(&fastrand::u128(..).to_be_bytes());
+                key.secrets.insert(0, KeySecret { hash, created, expires });
             }
+            key
         }
     }
 

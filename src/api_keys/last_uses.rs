@@ -6,7 +6,11 @@ use compact_str::CompactString;
 use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
+use super::{MAX_FILE_KEYS, MAX_STORED_KEYS};
+
 const MINUTE: i64 = 60_000_000;
+/// Most keys whose last uses are known.
+const MAX_USES: usize = MAX_FILE_KEYS + MAX_STORED_KEYS;
 
 /// The minute of the last use of each key that was used, in minutes since the Unix epoch.
 #[derive(Debug, Default)]
@@ -29,7 +33,7 @@ impl LastUses {
         self.minutes.read().get(id).map(|minute| minute.load(Relaxed) * MINUTE)
     }
 
-    /// Takes a use at another instance, in minutes.
+    /// Takes a use at another instance or before a restart, in minutes.
     pub(super) fn merge(&self, id: &str, minute: i64) {
         self.raise(id, minute);
     }
@@ -64,9 +68,13 @@ impl LastUses {
         self.minutes.read().iter().map(|(id, minute)| (id.clone(), minute.load(Relaxed))).collect()
     }
 
-    pub(super) fn forget(&self, id: &str) {
-        self.minutes.write().remove(id);
-        self.unsent.lock().remove(id);
+    /// Keeps the uses of these keys alone.
+    pub(super) fn retain(&self, is_known: impl Fn(&str) -> bool) {
+        let ids: Vec<CompactString> = self.minutes.read().keys().cloned().collect();
+        for id in ids.iter().filter(|id| !is_known(id)) {
+            self.minutes.write().remove(id);
+            self.unsent.lock().remove(id);
+        }
     }
 
     /// Returns whether this minute is later than the one that was known.
@@ -76,6 +84,9 @@ impl LastUses {
             return known.load(Relaxed) < minute && known.fetch_max(minute, Relaxed) < minute;
         }
         let mut minutes = self.minutes.write();
+        if minutes.len() >= MAX_USES {
+            return false;
+        }
         let known = minutes.entry(id.into()).or_insert_with(|| AtomicI64::new(i64::MIN));
         known.fetch_max(minute, Relaxed) < minute
     }

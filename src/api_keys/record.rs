@@ -58,15 +58,18 @@ impl ApiKey {
     }
 }
 
-/// Checks the ID of a key: it stands in paths, in commands and in logs.
+/// Checks the ID of a key: it is a part of paths, of commands and of logs.
 ///
 /// # Errors
 /// What is wrong, for people.
 pub fn check_id(id: &str) -> Result<(), String> {
     let is_plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    match !id.is_empty() && id.len() <= MAX_ID && is_plain {
+    // Clients remove `.` and `..` from paths.
+    match !id.is_empty() && id.len() <= MAX_ID && is_plain && id != "." && id != ".." {
         true => Ok(()),
-        false => Err(format!("an ID has 1 to {MAX_ID} letters, digits, `-`, `_` and `.`")),
+        false => {
+            Err(format!("an ID has 1 to {MAX_ID} letters, digits, `-`, `_` and `.`, and is not `.` or `..`"))
+        }
     }
 }
 
@@ -81,5 +84,20 @@ pub fn check_name(what: &str, name: &str) -> Result<(), String> {
         false => Err(format!(
             "the {what} has 1 to {MAX_NAME} bytes, without control characters and without spaces around it"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_can_be_a_part_of_a_path() {
+        for id in ["a", "...", "a.b", "Xk3vT9aLq0", "-_", &"x".repeat(MAX_ID)] {
+            assert_eq!(check_id(id), Ok(()), "{id}");
+        }
+        for id in ["", ".", "..", "a/b", "a b", "é", "a\n", &"x".repeat(MAX_ID + 1)] {
+            assert!(check_id(id).is_err(), "{id}");
+        }
     }
 }

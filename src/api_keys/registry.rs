@@ -265,13 +265,10 @@ impl ApiKeys {
         self.uses.last(id)
     }
 
-    /// Takes the minute, since the Unix epoch, of a use at another instance. Returns whether the key is known.
-    pub fn merge_use(&self, id: &str, minute: i64) -> bool {
-        let is_known = self.get(id).is_some();
-        if is_known {
-            self.uses.merge(id, minute);
-        }
-        is_known
+    /// Takes the minute, since the Unix epoch, of a use at another instance or before a restart. Its key may not be known
+    /// yet: the file of keys is read after the store.
+    pub fn merge_use(&self, id: &str, minute: i64) {
+        self.uses.merge(id, minute);
     }
 
     /// The notes of last uses, for the store.
@@ -399,7 +396,7 @@ impl ApiKeys {
         self.forget(id);
     }
 
-    /// Forgets tombstones of which no key can come back any more.
+    /// Forgets tombstones of which no key can come back any more, and the uses of keys that are not there.
     pub fn sweep(&self, now: i64) {
         let forgotten = |key: &Arc<ApiKey>| is_forgotten(key, now);
         let mut after = None;
@@ -411,6 +408,7 @@ impl ApiKeys {
                 break;
             }
         }
+        self.uses.retain(|id| self.get(id).is_some());
     }
 
     /// Changes wait until the guard is dropped.
@@ -422,9 +420,6 @@ impl ApiKeys {
     fn forget(&self, id: &str) {
         let _changing = self.changing.lock();
         let removed = self.keys.write().remove_stored(id);
-        if removed.is_some() {
-            self.uses.forget(id);
-        }
         if ends_earlier(removed.as_ref(), None) {
             self.changes.fetch_add(1, Release);
         }

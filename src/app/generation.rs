@@ -82,7 +82,7 @@ impl Generation {
     /// requests under either need theirs.
     pub(super) fn join_keys(&self, before: &Self) {
         if let Some(file) = &before.keys_file {
-            file.retire();
+            file.retire(&self.api_keys);
         }
         if let Some(file) = &self.keys_file {
             file.join(&self.api_keys);

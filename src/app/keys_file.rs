@@ -82,9 +82,11 @@ impl KeysFile {
         Ok(())
     }
 
-    /// Lets its keys be. Another file is in force.
-    pub(super) fn retire(&self) {
-        self.source.lock().is_in_force = false;
+    /// Lets its keys be. Another file is in force, or none.
+    pub(super) fn retire(&self, keys: &ApiKeys) {
+        let mut source = self.source.lock();
+        source.is_in_force = false;
+        keys.set_file_error(None);
     }
 
     fn reread_if_changed(&self, keys: &ApiKeys) {

@@ -59,7 +59,9 @@ pub fn read_patiently(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 pub fn read_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let owned = path.to_owned();
     within_limit(move || {
-        let (file, _) = open_file(&owned)?;
+        let (file, metadata) = open_file(&owned)?;
+        // Not read before it is refused.
+        check_length(metadata.len(), max_bytes)?;
         read_to_end(file, max_bytes)
     })
 }
@@ -79,8 +81,14 @@ pub fn is_directory(path: &Path) -> io::Result<bool> {
 /// It can't be opened, or is not a regular file.
 pub fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
     let (file, metadata) = open(path)?;
-    match kind(metadata.file_type()) {
-        None => Ok((file, metadata)),
+    check_is_file(metadata.file_type())?;
+    Ok((file, metadata))
+}
+
+/// Refuses everything but a regular file.
+pub(super) fn check_is_file(file_type: FileType) -> io::Result<()> {
+    match kind(file_type) {
+        None => Ok(()),
         Some(kind) => Err(io::Error::other(format!("it is {kind}, not a file"))),
     }
 }
@@ -92,7 +100,7 @@ pub fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
 pub fn read_to_end(from: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    check_length(&bytes, max_bytes)?;
+    check_length(bytes.len() as u64, max_bytes)?;
     Ok(bytes)
 }
 
@@ -178,7 +186,7 @@ fn read_stream(mut stream: &File, max_bytes: u64, deadline: Option<Instant>) -> 
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
         }
-        check_length(&bytes, max_bytes)?;
+        check_length(bytes.len() as u64, max_bytes)?;
     }
 }
 
@@ -198,8 +206,8 @@ fn wait_until_readable(stream: &File, deadline: Option<Instant>) -> io::Result<(
     }
 }
 
-fn check_length(bytes: &[u8], max_bytes: u64) -> io::Result<()> {
-    if bytes.len() as u64 <= max_bytes {
+fn check_length(bytes: u64, max_bytes: u64) -> io::Result<()> {
+    if bytes <= max_bytes {
         return Ok(());
     }
     let max = match max_bytes >> 20 {

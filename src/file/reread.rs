@@ -22,8 +22,10 @@ pub struct Reread<T, const N: usize> {
     /// The time when the value was made.
     made: SystemTime,
     digest: [u8; 32],
-    /// Whether the files have changed since.
+    /// Whether the files have changed since they were last looked into.
     is_outdated: bool,
+    /// The digest of contents from which no value can be made, and the error.
+    wrong: Option<([u8; 32], String)>,
     /// How many times in a row no value could be made.
     failures: u32,
     error: Option<String>,
@@ -59,7 +61,7 @@ impl<T, const N: usize> Reread<T, N> {
     ) -> Result<Self, E> {
         let (value, digest) = (make(&files)?, digest(&files));
         let made = SystemTime::now();
-        Ok(Self { files, value, made, digest, is_outdated: false, failures: 0, error: None })
+        Ok(Self { files, value, made, digest, is_outdated: false, wrong: None, failures: 0, error: None })
     }
 
     /// The current value.
@@ -107,7 +109,6 @@ impl<T, const N: usize> Reread<T, N> {
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                let error = error.to_string();
                 if self.failures >= PATIENCE && self.error.as_ref() != Some(&error) {
                     tracing::error!("the previous contents stay in use: {error}");
                     self.error = Some(error);
@@ -117,26 +118,34 @@ impl<T, const N: usize> Reread<T, N> {
         }
     }
 
-    fn make_anew<E: From<Unreadable>>(
+    /// Contents are tried once: what is wrong with them stays so.
+    fn make_anew<E: Display + From<Unreadable>>(
         &mut self,
         make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,
-    ) -> Result<bool, E> {
+    ) -> Result<bool, String> {
         for file in &mut self.files {
-            self.is_outdated |=
-                file.refresh().map_err(|error| Unreadable { path: file.path().to_owned(), error })?;
+            let refreshed =
+                file.refresh().map_err(|error| Unreadable { path: file.path().to_owned(), error });
+            self.is_outdated |= refreshed.map_err(|error| E::from(error).to_string())?;
         }
-        if !self.is_outdated {
-            return Ok(false);
+        if std::mem::take(&mut self.is_outdated) {
+            let digest = digest(&self.files);
+            self.wrong.take_if(|(wrong, _)| *wrong != digest);
+            // The files may have been restored.
+            if self.wrong.is_none() && digest != self.digest {
+                match make(&self.files) {
+                    Ok(value) => {
+                        (self.value, self.digest, self.made) = (value, digest, SystemTime::now());
+                        return Ok(true);
+                    }
+                    Err(error) => self.wrong = Some((digest, error.to_string())),
+                }
+            }
         }
-        let digest = digest(&self.files);
-        // The files may have been restored.
-        let is_new = digest != self.digest;
-        if is_new {
-            self.value = make(&self.files)?;
-            (self.digest, self.made) = (digest, SystemTime::now());
+        match &self.wrong {
+            Some((_, error)) => Err(error.clone()),
+            None => Ok(false),
         }
-        self.is_outdated = false;
-        Ok(is_new)
     }
 }
 
@@ -151,7 +160,7 @@ fn digest(files: &[WatchedFile]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{cell::Cell, fs};
 
     use super::*;
 
@@ -190,6 +199,39 @@ mod tests {
         assert!(reread.refresh(make));
         assert_eq!((reread.value().as_slice(), reread.error()), (&b"b"[..], None));
         assert!(!reread.refresh(make));
+    }
+
+    #[test]
+    fn wrong_contents_are_tried_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one");
+        fs::write(&path, "a").unwrap();
+        let tries = Cell::new(0);
+        let make = |[file]: &[WatchedFile; 1]| {
+            tries.set(tries.get() + 1);
+            match file.bytes() {
+                b"" | b"wrong" => Err(MakeError::Different(file.path().to_owned())),
+                bytes => Ok(bytes.to_vec()),
+            }
+        };
+        let mut reread = Reread::new([open(&path).unwrap()], make).unwrap();
+        let mut refresh = || {
+            reread.forget_contents();
+            (reread.refresh(make), reread.error().is_some(), tries.get())
+        };
+        assert_eq!(refresh(), (false, false, 1));
+        // An empty file differs from contents that were forgotten.
+        for (text, tries) in [("wrong", 2), ("", 3)] {
+            fs::write(&path, text).unwrap();
+            refresh();
+            assert_eq!([refresh(), refresh()], [(false, true, tries); 2], "{text}");
+        }
+        fs::write(&path, "b").unwrap();
+        assert_eq!(refresh(), (true, false, 4));
+        fs::write(&path, "").unwrap();
+        refresh();
+        fs::write(&path, "b").unwrap();
+        assert_eq!(refresh(), (false, false, 5), "it was restored");
     }
 
     #[test]

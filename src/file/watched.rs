@@ -1,14 +1,15 @@
 //! A file of certificates, keys or addresses, reread when it changes.
 
 use std::{
-    fs::{self, Metadata},
     io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
-use super::read::{self, READ_LIMIT, ReadAttempt};
+use super::{
+    FileVersion,
+    read::{self, READ_LIMIT, ReadAttempt},
+};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -25,13 +26,14 @@ pub struct WatchedFile {
     path: PathBuf,
     /// `None` if the file could not be read, or may have changed since without a new version.
     version: Option<FileVersion>,
-    bytes: Vec<u8>,
+    /// `None`: they were forgotten.
+    bytes: Option<Vec<u8>>,
     /// The read in progress, and its start.
-    attempt: Option<(Instant, ReadAttempt<io::Result<Option<Contents>>>)>,
+    attempt: Option<(Instant, ReadAttempt<io::Result<Option<VersionedBytes>>>)>,
 }
 
 /// The bytes of a file, and its version, unless the file may still change without a new version.
-type Contents = (Option<FileVersion>, Vec<u8>);
+type VersionedBytes = (Option<FileVersion>, Vec<u8>);
 
 impl WatchedFile {
     /// Reads the file at `path`.
@@ -42,21 +44,21 @@ impl WatchedFile {
         let owned = path.clone();
         let read = ReadAttempt::start(move || read(&owned))?.wait(READ_LIMIT);
         let (version, bytes) = read.unwrap_or_else(|| Err(read::too_slow()))?;
-        Ok(Self { path, version, bytes, attempt: None })
+        Ok(Self { path, version, bytes: Some(bytes), attempt: None })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The contents when the file was last read.
+    /// The contents when the file was last read; empty once they are forgotten.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_deref().unwrap_or_default()
     }
 
-    /// Forgets the contents, until the file is read again.
+    /// Forgets the contents, until the file is read again: whatever is read then has changed.
     pub(super) fn forget_contents(&mut self) {
-        self.bytes = Vec::new();
+        self.bytes = None;
     }
 
     /// Rereads the file if it may have changed. Returns whether its bytes have. Blocks for a moment even if the disk
@@ -80,44 +82,21 @@ impl WatchedFile {
         };
         let Some((version, bytes)) = read.inspect_err(|_| self.version = None)? else { return Ok(false) };
         self.version = version;
-        let has_changed = bytes != self.bytes;
-        self.bytes = bytes;
+        let has_changed = self.bytes.as_ref() != Some(&bytes);
+        self.bytes = Some(bytes);
         Ok(has_changed)
     }
 }
 
-/// The metadata that changes when a file is written or replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    size: u64,
-    seconds: i64,
-    nanos: i64,
-}
-
-impl FileVersion {
-    fn from_metadata(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            seconds: metadata.mtime(),
-            nanos: metadata.mtime_nsec(),
-        }
-    }
-}
-
 /// Reads the file. `None`: it still has the `known` version.
-fn read_if_changed(path: &Path, known: Option<FileVersion>) -> io::Result<Option<Contents>> {
-    let version = fs::metadata(path).map(|metadata| FileVersion::from_metadata(&metadata));
-    if version.is_ok_and(|version| known == Some(version)) {
+fn read_if_changed(path: &Path, known: Option<FileVersion>) -> io::Result<Option<VersionedBytes>> {
+    if known.is_some() && FileVersion::of(path) == known {
         return Ok(None);
     }
     read(path).map(Some)
 }
 
-fn read(path: &Path) -> io::Result<Contents> {
+fn read(path: &Path) -> io::Result<VersionedBytes> {
     let (file, metadata) = read::open_file(path)?;
     let bytes = read::read_to_end(file, MAX_FILE)?;
     let age = metadata.modified().map(|written| SystemTime::now().duration_since(written));
@@ -127,6 +106,8 @@ fn read(path: &Path) -> io::Result<Contents> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -19,6 +19,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
             "app",
             "admin",
             "api_keys",
+            "file",
             "replay",
             "abuse",
             "memory_budget",

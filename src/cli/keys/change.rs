@@ -25,7 +25,7 @@ fn path(id: &str, action: &str) -> String {
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 #[group(id = "changes", required = true, multiple = true)]
-pub(super) struct Changes {
+pub(super) struct ChangedFields {
     /// The plan
     #[arg(long, value_name = "NAME", conflicts_with = "no_plan", value_hint = ValueHint::Other)]
     pub plan: Option<String>,
@@ -60,7 +60,7 @@ pub(super) struct SetArgs {
     #[arg(value_hint = ValueHint::Other)]
     pub id: String,
     #[command(flatten)]
-    pub changes: Changes,
+    pub changes: ChangedFields,
     #[command(flatten)]
     pub options: Options,
 }
@@ -71,7 +71,7 @@ pub(super) fn set(args: &SetArgs) -> ExitCode {
 }
 
 fn set_output(SetArgs { id, changes, options }: &SetArgs) -> Result<String, AdminError> {
-    let Changes { plan, no_plan, name, expires, routes, all_routes, labels, removed_labels } =
+    let ChangedFields { plan, no_plan, name, expires, routes, all_routes, labels, removed_labels } =
         changes.clone();
     let added = labels.into_iter().map(|(name, value)| (name, Some(value)));
     let change = ApiKeyChange {
@@ -142,7 +142,7 @@ pub(super) struct RevokeArgs {
     /// The ID of the key
     #[arg(value_hint = ValueHint::Other)]
     pub id: String,
-    /// A note for the list of keys and the audit log, up to 256 characters
+    /// A note for the list of keys and the audit log, or for a comment in the file, up to 256 characters
     #[arg(long, default_value = "", value_hint = ValueHint::Other)]
     pub reason: String,
     /// Remove the key from this file, without a running Tollgate
@@ -159,7 +159,7 @@ pub(super) fn revoke(args: &RevokeArgs) -> ExitCode {
 
 fn revoke_output(RevokeArgs { id, reason, file, options }: &RevokeArgs) -> Result<String, AdminError> {
     if let Some(path) = file {
-        return file::remove(path, id);
+        return file::revoke(path, id, reason);
     }
     let revocation = Revocation { reason: reason.clone() };
     client::post_json(options, Method::POST, &path(id, "/revoke"), &revocation, |changed: &ChangedApiKey| {

@@ -19,7 +19,7 @@ use crate::{
 #[command(
     after_help = format!("The key is printed alone on standard output, and its ID on standard error. Only its SHA-256 is kept.\n\n{EXIT_CODES}")
 )]
-pub(in super::super) struct Args {
+pub(super) struct CreateArgs {
     /// Whose key it is; limits by `customer` hold over all keys of a customer
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     pub customer: String,
@@ -52,12 +52,13 @@ pub(in super::super) struct Args {
 }
 
 /// Makes the key and prints it.
-pub(super) fn run(args: &Args) -> ExitCode {
+pub(super) fn run(args: &CreateArgs) -> ExitCode {
     print_key(output(args))
 }
 
-fn output(args: &Args) -> Result<(String, String), AdminError> {
-    let Args { customer, plan, name, expires, routes, labels, id, file, prefix, options } = args.clone();
+fn output(args: &CreateArgs) -> Result<(String, String), AdminError> {
+    let CreateArgs { customer, plan, name, expires, routes, labels, id, file, prefix, options } =
+        args.clone();
     let labels = labels.into_iter().collect();
     if let Some(path) = file {
         let (id, plan) = (id.map(Into::into), plan.map(Into::into));

@@ -21,10 +21,10 @@ const PAGE: &str = "1000";
 #[command(
     after_help = format!("Revoked and expired keys are left out: imported, they would be valid again.\n\n{EXIT_CODES}")
 )]
-pub(super) struct Args {
+pub(super) struct ExportArgs {
     /// csv, as `tollgate keys import` reads it; or yaml, as `api_keys.file` names it
     #[arg(long, value_enum, default_value = "csv")]
-    pub format: Format,
+    pub format: ExportFormat,
     /// Only keys of this customer
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     pub customer: Option<String>,
@@ -36,17 +36,17 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum ExportFormat {
     Csv,
     Yaml,
 }
 
 /// Requests all pages and prints the keys.
-pub(super) fn run(args: &Args) -> ExitCode {
+pub(super) fn run(args: &ExportArgs) -> ExitCode {
     client::print_result(output(args))
 }
 
-fn output(args: &Args) -> Result<String, AdminError> {
+fn output(args: &ExportArgs) -> Result<String, AdminError> {
     let keys = runtime::Builder::new_current_thread().enable_all().build()?.block_on(all(args))?;
     if args.options.json {
         return Ok(
@@ -60,13 +60,13 @@ fn output(args: &Args) -> Result<String, AdminError> {
     let keys: Vec<ApiKey> =
         keys.iter().map(|key| record(key).ok_or_else(|| foreign(key))).collect::<Result<_, _>>()?;
     match args.format {
-        Format::Csv => write_csv(&keys).map_err(|error| io::Error::other(error).into()),
-        Format::Yaml => Ok(file_text::whole(&keys)),
+        ExportFormat::Csv => write_csv(&keys).map_err(|error| io::Error::other(error).into()),
+        ExportFormat::Yaml => Ok(file_text::whole(&keys)),
     }
 }
 
 /// All keys in use.
-async fn all(args: &Args) -> Result<Vec<dto::ApiKey>, AdminError> {
+async fn all(args: &ExportArgs) -> Result<Vec<dto::ApiKey>, AdminError> {
     let (mut all, mut cursor) = (Vec::new(), None::<String>);
     let mut connection =
         with_timeout(&args.options, client::TIMEOUT, AdminConnection::open(&args.options)).await?;

@@ -1,10 +1,8 @@
 //! Changes of the file of keys, without a running Tollgate: `--file keys.yaml`.
 
 use std::{
-    fs::{self, File},
     io::{self, ErrorKind, Write},
-    path::{Path, PathBuf},
-    process,
+    path::Path,
 };
 
 use jiff::Timestamp;
@@ -17,14 +15,18 @@ use crate::{
         operations::{self, KeyFields, OperationError, parse_expiry},
     },
     config::model::KeysFileRules,
+    file::{self, LockedFile},
 };
+
+/// Longest file, in bytes, as an instance reads it.
+const MAX_FILE: u64 = 64 << 20;
 
 /// What is said of a key that was written.
 const NEXT: &str = "Instances that name the file under api_keys.file know it within a second or two.\n";
 
-/// The text of a file and its keys.
+/// The text of a file and its keys, which no other command changes meanwhile.
 struct KeyFile {
-    path: PathBuf,
+    locked: LockedFile,
     text: String,
     keys: Vec<ApiKey>,
 }
@@ -32,30 +34,34 @@ struct KeyFile {
 impl KeyFile {
     /// Reads the file. One that is not there has no keys.
     fn open(path: &Path) -> Result<Self, AdminError> {
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            text => text.map_err(|error| {
-                io::Error::new(error.kind(), format!("can't read {}: {error}", path.display()))
-            })?,
+        let unreadable = |error: io::Error| {
+            io::Error::new(error.kind(), format!("can't read {}: {error}", path.display()))
         };
-        // A link stays one.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let keys = read(&path, &text)?;
-        Ok(Self { path, text, keys })
+        let locked = LockedFile::open(path).map_err(unreadable)?;
+        let bytes = match file::read_file(locked.path(), MAX_FILE) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            bytes => bytes.map_err(unreadable)?,
+        };
+        let keys = read(locked.path(), &bytes)?;
+        // What has keys is UTF-8.
+        let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
+        Ok(Self { locked, text, keys })
     }
 
     /// The place of the key with this ID.
     fn position(&self, id: &str) -> Result<usize, AdminError> {
         let position = self.keys.iter().position(|key| key.id == id);
-        position.ok_or_else(|| AdminError::Refused(format!("{} has no key {id}", self.path.display())))
+        position
+            .ok_or_else(|| AdminError::Refused(format!("{} has no key {id}", self.locked.path().display())))
     }
 
     /// Writes the changed text, if it has exactly these keys.
     fn write(&self, text: Result<String, TextError>, keys: &[ApiKey]) -> Result<(), AdminError> {
-        let wrong =
-            |error: TextError| AdminError::Refused(format!("can't change {}: {error}", self.path.display()));
+        let wrong = |error: TextError| {
+            AdminError::Refused(format!("can't change {}: {error}", self.locked.path().display()))
+        };
         let text = text.map_err(wrong)?;
-        let written = read(&self.path, &text)?;
+        let written = read(self.locked.path(), text.as_bytes())?;
         let same = |one: &ApiKey, other: &ApiKey| {
             let hashes = |key: &ApiKey| key.secrets.iter().map(|secret| secret.hash).collect::<Vec<_>>();
             let plain = |key: &ApiKey| ApiKey { secrets: Vec::new(), created: 0, changed: 0, ..key.clone() };
@@ -65,42 +71,20 @@ impl KeyFile {
             return Err(wrong(TextError::Unclear));
         }
         let unwritable = |error: io::Error| {
-            io::Error::new(error.kind(), format!("can't write {}: {error}", self.path.display()))
+            io::Error::new(error.kind(), format!("can't write {}: {error}", self.locked.path().display()))
         };
-        replace(&self.path, text.as_bytes()).map_err(unwritable)?;
+        self.locked.replace(0o666, |mut file| file.write_all(text.as_bytes())).map_err(unwritable)?;
         Ok(())
     }
 }
 
-fn read(path: &Path, text: &str) -> Result<Vec<ApiKey>, AdminError> {
-    let is_blank = |line: &str| line.trim().is_empty() || line.trim().starts_with('#');
-    if text.lines().all(is_blank) {
+fn read(path: &Path, bytes: &[u8]) -> Result<Vec<ApiKey>, AdminError> {
+    if str::from_utf8(bytes).is_ok_and(|text| text.lines().all(file_text::is_blank)) {
         return Ok(Vec::new());
     }
     let rules = KeysFileRules { plans: None, routes: Vec::new(), refuses_expired: false };
-    let found = rules.read(text.as_bytes(), Timestamp::now().as_microsecond());
+    let found = rules.read(bytes, Timestamp::now().as_microsecond());
     found.map(|found| found.keys).map_err(|error| AdminError::Refused(format!("{}: {error}", path.display())))
-}
-
-/// Replaces a file at once: whoever reads it finds all of the old or all of the new one.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}", process::id()));
-    let write = || {
-        let mut file = File::create_new(&temporary)?;
-        file.write_all(bytes)?;
-        if let Ok(metadata) = fs::metadata(path) {
-            file.set_permissions(metadata.permissions())?;
-        }
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    let written = write();
-    if written.is_err() {
-        // It may not be there.
-        let _gone = fs::remove_file(&temporary);
-    }
-    written
 }
 
 fn refused(error: OperationError) -> AdminError {
@@ -168,20 +152,27 @@ pub(super) fn rotate(
         }
     };
     let said = format!("Key {id} was rotated in {}. It can't be shown again.\n{next}{NEXT}", path.display());
-    let text = file_text::replace(&file.text, nth, file.keys.len(), Some(&key));
+    let text = file_text::replace(&file.text, nth, file.keys.len(), &key);
     let mut keys = file.keys.clone();
     keys[nth] = key;
     file.write(text, &keys)?;
     Ok((format!("{}\n", *new.text), said))
 }
 
-/// Removes a key from the file.
-pub(super) fn remove(path: &Path, id: &str) -> Result<String, AdminError> {
+/// Removes a key from the file. A `reason` stays there as a comment.
+pub(super) fn revoke(path: &Path, id: &str, reason: &str) -> Result<String, AdminError> {
     let file = KeyFile::open(path)?;
-    let nth = file.position(id)?;
-    let text = file_text::replace(&file.text, nth, file.keys.len(), None);
+    let (nth, now) = (file.position(id)?, Timestamp::now());
+    let key = &file.keys[nth];
+    // It refuses what does not fit into a line.
+    operations::revoke(key, reason, now.as_microsecond()).map_err(refused)?;
+    let date = now.strftime("%Y-%m-%d");
+    let note = format!("{id} of {} was revoked on {date}: {reason}", key.customer);
+    let note = (!reason.is_empty()).then_some(note.as_str());
+    let text = file_text::remove(&file.text, nth, file.keys.len(), note);
     let mut keys = file.keys.clone();
     keys.remove(nth);
     file.write(text, &keys)?;
-    Ok(format!("Key {id} was removed from {}.\n{NEXT}", path.display()))
+    let kept = if note.is_some() { ", and the reason is a comment there" } else { "" };
+    Ok(format!("Key {id} was removed from {}{kept}.\n{NEXT}", path.display()))
 }

@@ -37,7 +37,7 @@ const MAX_FILE: u64 = 32 << 20;
         routes or labels (`NAME=VALUE`) are separated by `;`. Keys are hashed before they leave this machine. Either all lines are \
         imported or, with an error in one of them, none.\n\n{EXIT_CODES}")
 )]
-pub(super) struct Args {
+pub(super) struct ImportArgs {
     /// The file in CSV; - for standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
@@ -52,7 +52,7 @@ enum Refusal {
 }
 
 /// Reads the file, sends the keys and prints the response.
-pub(super) fn run(args: &Args) -> ExitCode {
+pub(super) fn run(args: &ImportArgs) -> ExitCode {
     match output(args) {
         Ok(text) => client::print_result(Ok(text)),
         Err(Refusal::Admin(error)) => client::print_result(Err(error)),
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn output(args: &Args) -> Result<String, Refusal> {
+fn output(args: &ImportArgs) -> Result<String, Refusal> {
     let table = read(&args.file).map_err(|error| {
         let error = io::Error::new(error.kind(), format!("can't read {}: {error}", args.file.display()));
         Refusal::Admin(error.into())
@@ -75,6 +75,13 @@ fn output(args: &Args) -> Result<String, Refusal> {
     drop(table);
     check_rows(&rows, Timestamp::now().as_microsecond()).map_err(Refusal::Lines)?;
     let import = Import { keys: rows.into_iter().map(ImportRow::without_key).collect() };
+    let length =
+        serde_json::to_vec(&import).map_err(|error| Refusal::Admin(io::Error::from(error).into()))?.len();
+    if length as u64 > MAX_FILE {
+        let words =
+            format!("{} has more than 32 MiB as JSON: import it in several parts", args.file.display());
+        return Err(Refusal::Admin(AdminError::WrongArgument(words)));
+    }
     let show = |imported: &Imported| {
         let place = if imported.shared { "" } else { " at this instance" };
         let mut said = format!("{} imported{place}.\n", count(imported.imported, "key"));

@@ -28,7 +28,7 @@ pub(super) struct Args {
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
     /// Make a key, and print it: it can't be read again
-    Create(create::Args),
+    Create(create::CreateArgs),
     /// List keys
     List(list::ListArgs),
     /// Show a key
@@ -42,9 +42,9 @@ enum Command {
     /// Delete a key: as revoke, but it is not listed any more
     Delete(change::DeleteArgs),
     /// Import keys that were made elsewhere, by their text or their hash
-    Import(import::Args),
+    Import(import::ImportArgs),
     /// Print the keys with their hashes, as a table or a file that can be imported or used elsewhere
-    Export(export::Args),
+    Export(export::ExportArgs),
 }
 
 /// Runs the command that the arguments name.

@@ -8,7 +8,10 @@ use super::{
     super::{monitor_config::MonitorConfig, probe::Probes, rounds::Rounds},
     table::{KeyTable, USES_PAGE_SIZE},
 };
-use crate::store::redis::{Failure, RoutedConnection};
+use crate::{
+    limit::Clock,
+    store::redis::{Failure, RoutedConnection},
+};
 
 /// How often uses are sent and read.
 const ROUND: Duration = Duration::from_secs(2);
@@ -21,6 +24,8 @@ const BATCH: usize = 200;
 /// Uses of the minutes before the last one that was read are read again: instances send them a moment later, and their
 /// clocks differ.
 const OVERLAP: i64 = 2;
+/// How often all uses are read again: some were sent late, after an outage, or are of keys that a file has since.
+const READ_ALL_EVERY: Duration = Duration::from_hours(1);
 
 /// Sends the last uses at this instance, and reads those at others, until the process `ends`.
 pub(in crate::peers) async fn share_uses(
@@ -29,12 +34,18 @@ pub(in crate::peers) async fn share_uses(
     probes: &Probes<'_>,
     ends: &watch::Receiver<bool>,
 ) {
-    let (mut rounds, mut read_at, mut newest) = (Rounds::new(ROUND, ends), Instant::now(), 0);
+    let (mut rounds, mut read_at, mut read_all_at) =
+        (Rounds::new(ROUND, ends), Instant::now(), Instant::now());
+    let mut newest = 0;
     while rounds.next().await {
         let Some(mut connection) = probes.connection(table.slot()) else { continue };
         let round = async {
             send(config, table, &mut connection).await?;
-            if read_at <= Instant::now() {
+            // Only uses of known keys are kept: before the keys are read, all would be dropped.
+            if read_at <= Instant::now() && config.api_keys.is_loaded() {
+                if read_all_at <= Instant::now() {
+                    (newest, read_all_at) = (0, Instant::now() + READ_ALL_EVERY);
+                }
                 let found = read(config, table, &mut connection, &mut newest).await?;
                 read_at = Instant::now() + if found < MANY { Duration::ZERO } else { LONG_ROUND };
             }
@@ -72,14 +83,17 @@ async fn read(
     newest: &mut i64,
 ) -> Result<usize, Failure> {
     let (since, mut found) = (newest.saturating_sub(OVERLAP).max(1), 0);
+    // Anybody may write later minutes there, and would hide those of instances.
+    let this_minute = config.clock.now() / 60_000_000;
     loop {
         let page = table.read_uses(connection, since, found).await?;
         found += page.len();
         for (id, minute) in &page {
             // Redis' numbers are floating-point.
             let minute = *minute as i64;
-            if config.api_keys.merge_use(id, minute) {
-                *newest = minute.max(*newest);
+            *newest = minute.min(this_minute).max(*newest);
+            if config.api_keys.get(id).is_some() {
+                config.api_keys.merge_use(id, minute);
             }
         }
         if page.len() < USES_PAGE_SIZE {

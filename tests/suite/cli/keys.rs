@@ -1,6 +1,11 @@
 //! `tollgate keys`.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+    path::Path,
+    thread,
+};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -177,4 +182,132 @@ fn a_file_that_can_not_be_changed_safely_is_left_alone() {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
+}
+
+#[test]
+fn a_changed_file_keeps_its_owner_its_mode_and_the_links_to_it() {
+    let directory = TempDir::new().unwrap();
+    fs::create_dir(directory.path().join("there")).unwrap();
+    let path = directory.path().join("there/keys.yaml");
+    fs::write(&path, "keys: []\n").unwrap();
+    // Only root may.
+    let _owned = chown(&path, Some(12_345), Some(54_321));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    for (link, target) in [("link.yaml", "there/keys.yaml"), ("new.yaml", "there/not-yet.yaml")] {
+        symlink(target, directory.path().join(link)).unwrap();
+    }
+    let identity = || {
+        let metadata = fs::metadata(&path).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777)
+    };
+    let before = identity();
+    for file in ["link.yaml", "new.yaml"] {
+        let made = local(directory.path(), &["create", "--file", file, "--customer", "acme", "--id", "a"]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        assert!(fs::symlink_metadata(directory.path().join(file)).unwrap().is_symlink(), "{file}");
+        assert!(fs::read_to_string(directory.path().join(file)).unwrap().contains("id: a"), "{file}");
+    }
+    assert_eq!(identity(), before);
+    let names: Vec<_> = fs::read_dir(directory.path().join("there")).unwrap().collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn commands_at_the_same_time_lose_no_key() {
+    let directory = TempDir::new().unwrap();
+    let create = |n: usize| {
+        let id = format!("k{n}");
+        local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "acme", "--id", &id])
+    };
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|n| scope.spawn(move || create(n))).collect();
+        for one in all {
+            let made = one.join().unwrap();
+            assert_eq!(made.code, Some(0), "{made:?}");
+        }
+    });
+    let text = fs::read_to_string(directory.path().join("keys.yaml")).unwrap();
+    for n in 0..8 {
+        assert!(text.contains(&format!("- id: k{n}\n")), "{text}");
+    }
+}
+
+#[test]
+fn the_reason_of_a_revocation_stays_in_the_file() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("keys.yaml");
+    for id in ["a", "b"] {
+        local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "acme", "--id", id]);
+    }
+    let before = fs::read_to_string(&path).unwrap();
+    let revoke = |id: &str, reason: &str| {
+        local(directory.path(), &["revoke", id, "--file", "keys.yaml", "--reason", reason])
+    };
+    let wrong = revoke("a", "two\nlines");
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("no control characters"), "{wrong:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    for id in ["a", "b"] {
+        let revoked = revoke(id, "in a public repository: #1");
+        assert_eq!(revoked.code, Some(0), "{revoked:?}");
+        let text = fs::read_to_string(&path).unwrap();
+        let note = text.lines().find(|line| line.contains(&format!("# {id} of acme was revoked on 2")));
+        assert!(note.is_some_and(|note| note.ends_with(": in a public repository: #1")), "{text}");
+    }
+    let again =
+        local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "acme", "--id", "a"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap().matches("was revoked on").count(), 2);
+}
+
+#[test]
+fn keys_of_a_file_with_several_hashes_can_be_exported_and_imported() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let mut keys = Vec::new();
+    keys.push(
+        local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "acme", "--id", "a"]).stdout,
+    );
+    for _ in 0..3 {
+        keys.push(local(directory.path(), &["rotate", "a", "--file", "keys.yaml"]).stdout);
+    }
+    let text = fs::read_to_string(directory.path().join("keys.yaml")).unwrap();
+    let live = text.matches("sha256:").count();
+    assert!(live >= 2, "{text}");
+    let exporting = by_file(&origin, directory.path());
+    let table = exporting.command(&["keys", "export"]).stdout;
+    let other = keyed(&origin, None, "");
+    let file = other.directory().join("keys.csv");
+    fs::write(&file, &table).unwrap();
+    let imported = other.command(&["keys", "import", file.to_str().unwrap()]);
+    assert_eq!(imported.stdout, "1 key imported.\n", "{imported:?} {table}");
+    for key in &keys[keys.len() - live..] {
+        assert_eq!(status(&other, key), 200);
+    }
+}
+
+#[test]
+fn a_table_that_spreadsheets_write_is_imported_and_one_that_is_not_utf_8_is_told() {
+    let origin = Origin::ok();
+    let tollgate = keyed(&origin, None, "");
+    let file = tollgate.directory().join("keys.csv");
+    let import = |table: &[u8]| {
+        fs::write(&file, table).unwrap();
+        tollgate.command(&["keys", "import", file.to_str().unwrap()])
+    };
+    let table =
+        "\u{feff}\"key\",customer,name\r\na-key-of-a-customer,\"M\u{fc}ller, \"\"S\u{f6}hne\"\"\",\"CI\"\r\n";
+    let imported = import(table.as_bytes());
+    assert_eq!(imported.stdout, "1 key imported.\n", "{imported:?}");
+    assert_eq!(status(&tollgate, "a-key-of-a-customer"), 200);
+    assert!(tollgate.command(&["keys", "list"]).stdout.contains("M\u{fc}ller, \"S\u{f6}hne\""));
+    let latin = import(b"key,customer\na-key-of-a-customer,M\xfcller\n");
+    assert!(
+        latin.code == Some(2) && latin.stderr.ends_with("keys.csv: line 2: it is not UTF-8\n"),
+        "{latin:?}"
+    );
+    let utf_16: Vec<u8> = "\u{feff}key,customer\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let utf_16 = import(&utf_16);
+    assert!(
+        utf_16.code == Some(2) && utf_16.stderr.ends_with("keys.csv: line 1: it is not UTF-8\n"),
+        "{utf_16:?}"
+    );
 }

@@ -1,6 +1,10 @@
 //! API keys that instances share: changes, losses, and who was away.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use tollgate::{
     api_keys::{ApiKey, ApiKeys, KeyFault, KeyHash, KeySecret, KeyState, KeyStore, PutError},
@@ -20,6 +24,8 @@ on_each_topology!(
     an_import_after_a_revocation_brings_no_key_back,
     without_its_version_redis_still_has_all_keys,
     a_key_used_at_one_instance_is_seen_as_used_at_all,
+    an_instance_that_starts_knows_when_keys_were_used,
+    an_instance_whose_clock_is_ahead_hides_no_use,
     what_others_wrote_there_does_no_harm,
 );
 on_own_servers!(
@@ -246,6 +252,36 @@ fn a_key_used_at_one_instance_is_seen_as_used_at_all(redis: &Deployment) {
     other.keys.note_use("a", NOW - 60_000_000);
     other.keys.note_use("a", NOW + 120_000_000 + 7);
     eventually("the last use is known", || one.keys.last_use("a") == Some(NOW + 120_000_000));
+}
+
+fn an_instance_that_starts_knows_when_keys_were_used(redis: &Deployment) {
+    // Several pages of keys, which are still being read when the uses could be read already.
+    let ids: Vec<String> = (0..1_500).map(|n| format!("k{n}")).collect();
+    let minute = |nth: usize| NOW - nth as i64 * 60_000_000;
+    let one = Instance::start(redis);
+    for (nth, id) in ids.iter().enumerate() {
+        one.keys.put(key(id)).unwrap();
+        one.keys.note_use(id, minute(nth));
+    }
+    eventually("all is sent", || !one.keys.has_unsent() && !one.keys.uses().has_unsent());
+    eventually("all is in Redis", || redis.cli(&["zcard", "ratelimit:{keys}:uses"]).trim() == "1500");
+    let late = Instance::start(redis);
+    let knows = || ids.iter().enumerate().all(|(nth, id)| late.keys.last_use(id) == Some(minute(nth)));
+    eventually("it knows them", knows);
+}
+
+fn an_instance_whose_clock_is_ahead_hides_no_use(redis: &Deployment) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    let [ahead, other] = [0, 1].map(|_| Instance::start(redis));
+    ahead.put(key("a"));
+    ahead.put(key("b"));
+    eventually("they are known", || other.finds("a").is_ok() && other.finds("b").is_ok());
+    ahead.keys.note_use("a", now + 600_000_000);
+    eventually("its use is known", || other.keys.last_use("a").is_some());
+    other.keys.note_use("b", now);
+    eventually("the other's is known, too", || ahead.keys.last_use("b").is_some());
+    let late = Instance::start(redis);
+    eventually("both are known", || ["a", "b"].iter().all(|id| late.keys.last_use(id).is_some()));
 }
 
 fn what_others_wrote_there_does_no_harm(redis: &Deployment) {

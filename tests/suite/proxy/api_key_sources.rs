@@ -62,6 +62,26 @@ fn a_file_is_reread_and_a_wrong_one_leaves_the_keys_as_they_were() {
 }
 
 #[test]
+fn the_warning_of_a_wrong_file_ends_with_the_setting() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let path = directory.path().join("keys.yaml");
+    write(&path, &[entry("acme", ACME, "")]);
+    let tollgate = Tollgate::start(config(&origin, &format!("file: \"{}\"", path.display()), ""));
+    fs::write(&path, "").unwrap();
+    let warns = || tollgate.admin("GET", "/v1/status").json()["warnings"].to_string().contains("keys.yaml");
+    eventually("an empty file is told", warns);
+    assert_eq!(status(&tollgate, ACME), 200);
+    let proxy = tollgate.directory().join("proxy.yaml");
+    let text = fs::read_to_string(&proxy).unwrap();
+    let rest: Vec<&str> = text.lines().filter(|line| !line.starts_with("api_keys:")).collect();
+    assert_eq!(rest.len(), text.lines().count() - 1, "{text}");
+    fs::write(&proxy, rest.join("\n")).unwrap();
+    let reloaded = tollgate.admin("POST", "/v1/reload");
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    eventually("the warning ends", || !warns());
+}
+
+#[test]
 fn a_check_and_a_start_tell_what_is_wrong_in_the_file() {
     let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
     let path = directory.path().join("keys.yaml");
