@@ -4,6 +4,7 @@ mod access;
 mod browser;
 mod configuration;
 mod explain;
+mod explain_keys;
 mod hostile_operators;
 pub mod keys;
 mod limits;
