@@ -7,5 +7,6 @@ mod explain;
 mod explain_keys;
 mod hostile_operators;
 pub mod keys;
+mod keys_under_load;
 mod limits;
 mod openapi;
