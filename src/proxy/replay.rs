@@ -239,6 +239,7 @@ impl<'r, S: Store> Replay<'r, S> {
             has_host,
             on_check,
             is_admitted_by_all: true,
+            denied_in_shadow: SmallVec::new(),
             failed: None,
         };
         let refused = match find(&mut replayed, rules, &facts) {
@@ -342,6 +343,8 @@ struct Replayed<'l, 'r, S, F> {
     has_host: bool,
     on_check: F,
     is_admitted_by_all: bool,
+    /// The shadow policies that deny the request, which lacks the value that identifies it.
+    denied_in_shadow: SmallVec<[usize; 1]>,
     /// The failure of the store.
     failed: Option<Unavailable>,
 }
@@ -367,6 +370,10 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
             {
                 self.add_without_value(variant, known, &mut found)?;
             }
+        }
+        // Nothing counts of a request that a later policy has denied for what it lacks.
+        for policy in std::mem::take(&mut self.denied_in_shadow) {
+            self.note_missing(policy, known);
         }
         Ok(found)
     }
@@ -419,18 +426,27 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
         self.replay.rules.config.policies.get(policy).map_or(Missing::Skip, |policy| policy.missing)
     }
 
-    /// Notes that a policy denies the request, which lacks the value that identifies it.
+    /// Lets a policy deny the request, which lacks the value that identifies it.
     fn deny_for_missing(
         &mut self,
         index: usize,
         policy: &Policy,
         known: &KnownRequest<'_>,
     ) -> Result<(), RefusedBy> {
+        if policy.is_shadow {
+            self.denied_in_shadow.push(index);
+            return Ok(());
+        }
+        self.note_missing(index, known);
+        Err(RefusedBy::MissingKey(index))
+    }
+
+    /// Notes that a policy has denied the request, which lacks the value that identifies it.
+    fn note_missing(&mut self, policy: usize, known: &KnownRequest<'_>) {
         let key = known.attributes.address.identifier();
         let decided = ReplayedDecision { key, is_admitted: false, is_delayed: false };
-        (self.on_check)(ReplayedCheck { policy: index, decided: Some(decided) });
+        (self.on_check)(ReplayedCheck { policy, decided: Some(decided) });
         self.is_admitted_by_all = false;
-        if policy.is_shadow { Ok(()) } else { Err(RefusedBy::MissingKey(index)) }
     }
 }
 

@@ -5,15 +5,17 @@ use std::{
     fmt::Display,
     io::{self, Write, stdout},
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use http::Method;
+use tempfile::TempDir;
 use tokio::runtime;
 
 use super::{
+    configuration::{DemoSources, configuration},
+    customers,
     origin::{self, PASSWORD},
     traffic::{self, ClientScript, ScriptedUsers},
 };
@@ -28,13 +30,11 @@ use crate::{
     },
     config::{
         self, Lookup, SystemLookup,
-        model::{AccessLogFormat, Config, ListenAddress, Log, LogFormat, LogLevel},
+        model::{ListenAddress, Log, LogFormat, LogLevel},
     },
     telemetry::log,
 };
 
-/// The shipped configuration.
-const SHIPPED_CONFIG: &str = include_str!("../../../proxy.yaml");
 /// Many people behind one address.
 const OFFICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);
 /// A machine that copies everything, using several accounts.
@@ -145,13 +145,13 @@ const SCRIPTS: [ClientScript; 7] = [
 pub(in crate::cli) fn run(args: &Args) -> ExitCode {
     let _messages = log::init(Log { level: LogLevel::Warn, format: LogFormat::Text });
     match tour() {
-        Ok((mut app, _)) if args.once => {
+        Ok(Tour { mut app, .. }) if args.once => {
             app.drain();
             app.close();
             ExitCode::SUCCESS
         }
-        Ok((app, origin)) => {
-            keep_sending(proxy(&app));
+        Ok(Tour { app, customers, sources, directory: _directory }) => {
+            keep_sending(proxy(&app), customers);
             let process = match Process::new() {
                 Ok(process) => process,
                 Err(error) => return fail(error),
@@ -163,7 +163,7 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
                 ));
                 Ok(app)
             };
-            process.serve_until_signal(start, move || reload(origin), Succession::none("it is a demo"))
+            process.serve_until_signal(start, move || reload(&sources), Succession::none("it is a demo"))
         }
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
         Err(DemoError::Start(error)) => {
@@ -180,6 +180,15 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
 fn fail(error: impl Display) -> ExitCode {
     print_error(format_args!("tollgate demo: {error}\n"));
     ExitCode::FAILURE
+}
+
+/// What goes on after the tour.
+struct Tour {
+    app: app::App,
+    customers: Vec<ClientScript>,
+    sources: DemoSources,
+    /// Has the file of API keys. It is removed when this is dropped.
+    directory: TempDir,
 }
 
 /// Why the tour ended early.
@@ -205,23 +214,25 @@ fn proxy(app: &app::App) -> SocketAddr {
     tcp.unwrap_or_else(|| app.admin())
 }
 
-fn tour() -> Result<(app::App, SocketAddr), DemoError> {
-    let origin = origin::start()?;
-    let config = configuration(origin).map_err(DemoError::Configuration)?;
+fn tour() -> Result<Tour, DemoError> {
+    let (origin, directory) = (origin::start()?, tempfile::tempdir()?);
+    let sources = DemoSources { origin, keys: directory.path().join("keys.json") };
+    let config = configuration(&sources).map_err(DemoError::Configuration)?;
     let app = app::start(config, Vec::new(), app::InheritedSockets::none(), &[]).map_err(DemoError::Start)?;
     let (proxy, admin) = (proxy(&app), app.admin());
 
     print_line(format_args!(
         "An API is running at http://{origin}. Tollgate is in front of it at http://{proxy}, with the \
-            proxy.yaml of this release.\n"
+            proxy.yaml of this release and two plans for customers with API keys.\n"
     ))?;
+    let customers = customers::with_new_keys(&options(admin))?;
     print_line(format_args!(
         "{:<20} {:<12} {:>5} {:>9} {:>8}",
         "CLIENT", "ADDRESS", "SENT", "ANSWERED", "LIMITED"
     ))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let mut limited = BTreeMap::<Ipv4Addr, u64>::new();
-    for script in &SCRIPTS {
+    for script in SCRIPTS.iter().chain(&customers) {
         let summary = runtime.block_on(traffic::play(script, proxy))?;
         *limited.entry(script.address).or_default() += summary.limited as u64;
         print_line(format_args!(
@@ -229,6 +240,8 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
             script.name, script.address, summary.sent, summary.answered, summary.limited
         ))?;
     }
+    let usage = runtime.block_on(customers::usage_table(&customers, proxy))?;
+    print_line(format_args!("\nWhat is left of the two customers' plans? (/usage)\n{}", usage.trim_end()))?;
     wait_until_listed(admin, &limited);
 
     show(admin, None, "Which addresses are limited?")?;
@@ -236,19 +249,21 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     show(admin, Some(GUESSER), "And behind the password guesser's?")?;
     let admin_option = admin_option(admin);
     print_line(format_args!(
-        "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\nLook:     open http://{admin}/ \
+        "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\nQuota:    curl \
+            http://{proxy}/usage -H 'X-API-Key: {}'\nLook:     open http://{admin}/ \
             in a browser to see all of this live\nBan:      tollgate ban {SCRAPER} --for 10m --reason \
             scraping{admin_option}\nUnblock:  tollgate unblock {SCRAPER}{admin_option}\nMetrics:  curl \
-            http://{admin}/metrics"
+            http://{admin}/metrics",
+        customers.iter().filter_map(ClientScript::key).next().unwrap_or_default()
     ))?;
-    Ok((app, origin))
+    Ok(Tour { app, customers, sources, directory })
 }
 
 /// Makes the clients keep sending as long as the demo runs.
-fn keep_sending(proxy: SocketAddr) {
+fn keep_sending(proxy: SocketAddr, customers: Vec<ClientScript>) {
     let send = move || -> io::Result<()> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        for script in SCRIPTS.iter().cycle() {
+        for script in SCRIPTS.iter().chain(&customers).cycle() {
             runtime.block_on(traffic::play(script, proxy))?;
             std::thread::sleep(traffic::PAUSE);
         }
@@ -262,40 +277,10 @@ fn keep_sending(proxy: SocketAddr) {
 }
 
 /// A reload uses the same configuration.
-fn reload(origin: SocketAddr) -> app::Loaded {
-    configuration(origin)
+fn reload(sources: &DemoSources) -> app::Loaded {
+    configuration(sources)
         .map(|config| (config, Vec::new()))
         .map_err(|errors| to_configuration_errors(&errors))
-}
-
-/// The shipped configuration with the demo's origin as the upstream, and without the access log, which would hide the
-/// tour.
-fn configuration(origin: SocketAddr) -> Result<Config, config::Errors> {
-    let mut config = config::parse("proxy.yaml (as shipped)", SHIPPED_CONFIG, &DemoSources { origin })?;
-    config.access_log.format = AccessLogFormat::Off;
-    Ok(config)
-}
-
-/// The environment, with the address of the demo's origin.
-struct DemoSources {
-    origin: SocketAddr,
-}
-
-impl Lookup for DemoSources {
-    fn variable(&self, name: &str) -> Option<String> {
-        match name {
-            "ORIGIN" => Some(format!("http://{}", self.origin)),
-            other => SystemLookup.variable(other),
-        }
-    }
-
-    fn read_text(&self, path: &Path) -> io::Result<String> {
-        SystemLookup.read_text(path)
-    }
-
-    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        SystemLookup.read_bytes(path)
-    }
 }
 
 /// Waits until denials are listed, since they are recorded in the background.
@@ -328,16 +313,4 @@ fn options(admin: SocketAddr) -> Options {
 
 fn print_line(line: std::fmt::Arguments<'_>) -> io::Result<()> {
     writeln!(stdout(), "{line}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_shipped_configuration_is_valid() {
-        let config =
-            configuration("127.0.0.1:3000".parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"));
-        assert_eq!(config.routes.len(), 2);
-    }
 }

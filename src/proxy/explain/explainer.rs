@@ -164,10 +164,7 @@ impl<S: Store> Explainer<'_, S> {
     ) {
         let LocalReply { reply, origin } = match source {
             Ok(ResponseSource::Local(reply)) => *reply,
-            Ok(ResponseSource::Usage) => {
-                self.explanation.status = Some(StatusCode::OK);
-                return;
-            }
+            Ok(ResponseSource::Usage) => return self.explain_usage(context),
             Ok(ResponseSource::Upstream(_, path)) => {
                 let is_secret = matches!(&context.route.rewrite, Some(Rewrite::Path(text)) if text.is_secret);
                 self.explanation.rewritten_path = path.map(|path| match is_secret {
@@ -196,6 +193,20 @@ impl<S: Store> Explainer<'_, S> {
                 explained.verdict = ExplainedVerdict::Refused;
                 explained.because = reply.detail.into_owned();
             }
+        }
+    }
+
+    /// Explains a request for what is left of the limits of its key.
+    fn explain_usage(&mut self, context: &RequestContext<'_, '_>) {
+        let explained = &mut self.explanation;
+        if explained.verdict != ExplainedVerdict::Allowed {
+            return;
+        }
+        explained.status = Some(StatusCode::OK);
+        if context.found.identity.valid_key().is_none() {
+            (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(StatusCode::FORBIDDEN));
+            "the route shows the holder of a valid API key its limits, and the request has none"
+                .clone_into(&mut explained.because);
         }
     }
 

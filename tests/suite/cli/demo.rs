@@ -1,11 +1,14 @@
 //! `tollgate demo`: what it shows, and how it ends.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     path::Path,
     process::Stdio,
     time::{Duration, Instant},
 };
+
+use tempfile::TempDir;
 
 use crate::harness::{PATIENCE, command, get, tollgate_in};
 
@@ -41,6 +44,26 @@ fn the_tour_shows_who_was_limited_and_who_was_behind_it() {
         }
         assert!(section.lines().count() < 30, "requests that are alike are one line: {section}");
     }
+}
+
+#[test]
+fn one_customer_has_used_up_its_plan_and_another_one_goes_on() {
+    let of_process = TempDir::new().unwrap();
+    let directory = ("TMPDIR", of_process.path().to_str().unwrap());
+    let ended = tollgate_in(Path::new("."), &[FREE_PORTS[0], FREE_PORTS[1], directory], &["demo", "--once"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let told = &ended.stdout;
+    let row = |beginning: &str| {
+        let row = told.lines().find(|line| line.starts_with(beginning));
+        let row = row.unwrap_or_else(|| panic!("no {beginning}: {told}"));
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("acme, plan free"), "acme, plan free 127.0.0.21 30 10 20");
+    assert_eq!(row("globex, plan pro"), "globex, plan pro 127.0.0.22 30 30 0");
+    assert_eq!(row("acme   "), "acme free 0 of 10 990 of 1000");
+    assert_eq!(row("globex   "), "globex pro 570 of 600 999970 of 1000000");
+    assert!(row("127.0.0.21 ").contains("per-minute"), "{told}");
+    assert_eq!(fs::read_dir(of_process.path()).unwrap().count(), 0, "the file of keys is removed");
 }
 
 #[test]

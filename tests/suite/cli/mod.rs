@@ -8,4 +8,5 @@ mod events;
 mod keys;
 mod limits;
 mod replay;
+mod replay_refusals;
 mod top;

@@ -40,16 +40,30 @@ impl Load {
         clients: usize,
         pause: Duration,
     ) -> Self {
+        Self::start_with(addresses, paths, clients, pause, &[])
+    }
+
+    /// Likewise with these headers.
+    pub fn start_with(
+        addresses: &[SocketAddr],
+        paths: &'static [&'static str],
+        clients: usize,
+        pause: Duration,
+        headers: &[(&'static str, &str)],
+    ) -> Self {
+        let headers: Arc<[(&str, String)]> =
+            headers.iter().map(|&(name, value)| (name, value.to_owned())).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let spawn = |client: usize| {
             let (address, path) = (addresses[client % addresses.len()], paths[client % paths.len()]);
-            let stop = Arc::clone(&stop);
+            let (stop, headers) = (Arc::clone(&stop), Arc::clone(&headers));
             thread::spawn(move || {
+                let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
                 let mut connection = Client::connect(address);
                 let mut samples = Vec::new();
                 while !stop.load(SeqCst) {
                     let sent = Instant::now();
-                    let reply = connection.request("GET", path, &[], b"");
+                    let reply = connection.request("GET", path, &headers, b"");
                     samples.push(sample(path, sent, &reply));
                     thread::sleep(pause);
                 }

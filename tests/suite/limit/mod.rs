@@ -3,6 +3,7 @@
 pub mod exactness;
 mod limits;
 mod pictures;
+mod plans;
 mod policies;
 mod slices;
 mod streams;

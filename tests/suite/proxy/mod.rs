@@ -46,6 +46,7 @@ mod streaming;
 mod timeouts;
 mod tunnels;
 mod volume;
+mod wrong_keys;
 
 use std::net::SocketAddr;
 

@@ -1,0 +1,83 @@
+//! Two customers with API keys and plans.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use http::Method;
+use serde::Deserialize;
+
+use super::traffic::{self, ClientScript, ScriptedUsers};
+use crate::{
+    admin::dto::{MadeApiKey, NewApiKey},
+    cli::{
+        client::{self, Options},
+        terminal::table,
+    },
+};
+
+/// Their names, their plans, and how the demo shows them.
+const CUSTOMERS: [(&str, &str, &str, Ipv4Addr); 2] = [
+    ("acme", "free", "acme, plan free", Ipv4Addr::new(127, 0, 0, 21)),
+    ("globex", "pro", "globex, plan pro", Ipv4Addr::new(127, 0, 0, 22)),
+];
+
+/// Makes a key for each customer, as `tollgate keys create` does. Returns what each sends.
+///
+/// # Errors
+/// The admin port makes none.
+pub(super) fn with_new_keys(options: &Options) -> io::Result<Vec<ClientScript>> {
+    let script = |(customer, plan, name, address): (&str, &str, &'static str, Ipv4Addr)| {
+        let new = NewApiKey {
+            id: None,
+            customer: customer.to_owned(),
+            plan: Some(plan.to_owned()),
+            name: String::new(),
+            labels: BTreeMap::new(),
+            routes: Vec::new(),
+            expires: None,
+        };
+        let key = |made: &MadeApiKey| made.key.0.to_string();
+        let key =
+            client::post_json(options, Method::POST, "/v1/keys", &new, key).map_err(io::Error::other)?;
+        let requests = &[(30, Method::GET, "/reports/{}")];
+        Ok(ClientScript { name, address, users: ScriptedUsers::OfKey(key), requests, password: "" })
+    };
+    CUSTOMERS.into_iter().map(script).collect()
+}
+
+/// A response of `/usage`.
+#[derive(Deserialize)]
+struct Usage {
+    customer: String,
+    plan: String,
+    limits: Vec<PolicyUsage>,
+}
+
+#[derive(Deserialize)]
+struct PolicyUsage {
+    policy: String,
+    limit: u64,
+    remaining: u64,
+}
+
+/// What is left of each customer's limits, as `/usage` says.
+///
+/// # Errors
+/// The proxy can't be reached, or does not say.
+pub(super) async fn usage_table(customers: &[ClientScript], proxy: SocketAddr) -> io::Result<String> {
+    let mut rows = Vec::new();
+    for script in customers {
+        let usage = traffic::body_of(script, "/usage", proxy).await?;
+        let Usage { customer, plan, limits } = serde_json::from_slice(&usage)?;
+        let left = |policy: &str| {
+            let of = limits.iter().find(|of| of.policy == policy);
+            of.map_or_else(|| "-".to_owned(), |of| format!("{} of {}", of.remaining, of.limit))
+        };
+        let [minute, month] = ["per-minute", "monthly"].map(left);
+        rows.push([customer, plan, minute, month]);
+    }
+    Ok(table(["CUSTOMER", "PLAN", "LEFT THIS MINUTE", "LEFT THIS MONTH"], rows))
+}

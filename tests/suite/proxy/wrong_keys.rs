@@ -1,0 +1,151 @@
+//! Guessed API keys: what they cost, and what they tell.
+//!
+//! `TOLLGATE_TEST_GUESSES=10000` for a long run.
+
+use std::{
+    env,
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, eventually, get_from, request};
+
+const GUESSER: &str = "127.0.0.2";
+const CUSTOMER: &str = "127.0.0.3";
+/// Wrong keys that an address may send.
+const ATTEMPTS: usize = 30;
+
+fn guesses() -> usize {
+    env::var("TOLLGATE_TEST_GUESSES").map_or(2_000, |guesses| guesses.parse().unwrap())
+}
+
+/// A proxy whose keys are made at the admin port, and one key.
+fn start(origin: &Origin, attempts: usize, rest: &str) -> (Tollgate, String) {
+    let tollgate = Tollgate::start(Config::new(
+        &[origin.address],
+        &format!("api_keys: {{ store: true, data: keys.json, attempts: {attempts}/30d }}\n{rest}"),
+    ));
+    let key = make(&tollgate, &json!({ "customer": "acme", "id": "acme1" }));
+    (tollgate, key)
+}
+
+fn send(tollgate: &Tollgate, path: &str, body: &Value) -> Reply {
+    let json = [("content-type", "application/json")];
+    request(tollgate.admin, "POST", path, &json, body.to_string().as_bytes())
+}
+
+fn make(tollgate: &Tollgate, new: &Value) -> String {
+    let made = send(tollgate, "/v1/keys", new);
+    assert_eq!(made.status, 201, "{}", made.text());
+    made.json()["key"].as_str().unwrap().to_owned()
+}
+
+/// Sends wrong keys one after the other. The statuses.
+fn guess(address: SocketAddr, count: usize) -> Vec<u16> {
+    let mut connection = None;
+    let mut statuses = Vec::new();
+    for number in 0..count {
+        let mut client =
+            connection.take().unwrap_or_else(|| Client::connect_from(GUESSER.parse().unwrap(), address));
+        let key = format!("tgk_{number:010}_0123456789abcdefghijABCDEFGHIJ01_000000");
+        let reply = client.request("GET", "/", &[("x-api-key", &key)], b"");
+        statuses.push(reply.status);
+        // Who is banned has to connect again each time.
+        connection = Some(client).filter(|_| reply.header("connection") != Some("close"));
+    }
+    statuses
+}
+
+/// Whether all requests of a customer are admitted, until `guesses` has returned.
+fn while_a_customer_goes_on<T>(address: SocketAddr, key: &str, guesses: impl FnOnce() -> T) -> (T, usize) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let customer = scope.spawn(|| {
+            let mut client = Client::connect_from(CUSTOMER.parse().unwrap(), address);
+            let mut sent = 0;
+            while !stop.load(SeqCst) {
+                let reply = client.request("GET", "/", &[("x-api-key", key)], b"");
+                assert_eq!(reply.status, 200, "{reply:?}");
+                sent += 1;
+            }
+            sent
+        });
+        let found = guesses();
+        stop.store(true, SeqCst);
+        (found, customer.join().unwrap())
+    })
+}
+
+#[test]
+fn an_address_that_guesses_is_limited_then_banned_and_others_are_unharmed() {
+    let origin = Origin::ok();
+    let rest = "bans: { guessing: { key: ip, policies: [api_keys], after: 20/10m, for: 1h } }\n";
+    let (tollgate, key) = start(&origin, ATTEMPTS, rest);
+    let (statuses, sent) =
+        while_a_customer_goes_on(tollgate.address, &key, || guess(tollgate.address, guesses()));
+    let runs: Vec<(u16, usize)> =
+        statuses.chunk_by(|one, next| one == next).map(|run| (run[0], run.len())).collect();
+    let [(401, unauthorized), (429, limited), (403, banned)] = runs[..] else { panic!("{runs:?}") };
+    assert_eq!(unauthorized, ATTEMPTS);
+    // Denials are counted in the background.
+    assert!(limited >= 20, "{runs:?}");
+    assert!(sent > 0);
+    eprintln!(
+        "{unauthorized} × 401, {limited} × 429, {banned} × 403; {sent} requests of the customer, all 200"
+    );
+    assert_eq!(get_from(GUESSER, tollgate.address, "/", &[("x-api-key", &key)]).status, 403);
+    assert_eq!(get_from(CUSTOMER, tollgate.address, "/", &[("x-api-key", &key)]).status, 200);
+    assert_eq!(origin.heads().len(), sent + 1, "no wrong key reached the origin");
+    let log = tollgate.log();
+    assert!(!log.iter().any(|line| line.contains("_0123456789abcdefghij")), "{log:#?}");
+}
+
+#[test]
+fn guesses_take_no_more_memory_the_more_there_are() {
+    /// What the allocator and the buffers of connections may take besides.
+    const SLACK_KIB: u64 = 4 << 10;
+    let origin = Origin::ok();
+    let (tollgate, key) = start(&origin, ATTEMPTS, "");
+    let ((before, after), sent) = while_a_customer_goes_on(tollgate.address, &key, || {
+        guess(tollgate.address, 1_000);
+        let before = tollgate.resident_kib();
+        let statuses = guess(tollgate.address, guesses());
+        assert!(statuses.iter().all(|&status| status == 429));
+        (before, tollgate.resident_kib())
+    });
+    eprintln!("{before} KiB, {after} KiB after {} guesses more; {sent} requests of the customer", guesses());
+    assert!(after < before + SLACK_KIB, "{before} KiB, {after} KiB");
+}
+
+#[test]
+fn the_response_tells_nothing_of_why_a_key_is_not_valid() {
+    let origin = Origin::ok();
+    let (tollgate, key) = start(&origin, 1_000_000, "");
+    let revoked = make(&tollgate, &json!({ "customer": "acme", "id": "revoked" }));
+    assert_eq!(send(&tollgate, "/v1/keys/revoked/revoke", &json!({ "reason": "leaked" })).status, 200);
+    let expired = make(&tollgate, &json!({ "customer": "acme", "id": "expired", "expires": "1s" }));
+    let mut client = Client::connect(tollgate.address);
+    eventually("it has expired", || {
+        client.request("GET", "/", &[("x-api-key", &expired)], b"").status == 401
+    });
+    let forwarded = origin.heads().len();
+    let secret_of = |key: &str| key.split('_').nth(2).unwrap().to_owned();
+    let wrong_secret = key.replace(&secret_of(&key), &secret_of(&revoked));
+    let unknown = "tgk_0000000000_0123456789abcdefghijABCDEFGHIJ01_000000";
+    for (method, name, scheme) in [("GET", "x-api-key", ""), ("POST", "authorization", "Bearer ")] {
+        let replies = [unknown, &wrong_secret, &revoked, &expired].map(|key| {
+            let value = format!("{scheme}{key}");
+            let mut reply = client.request(method, "/orders", &[(name, &value)], b"");
+            assert_eq!(reply.status, 401);
+            let before = reply.headers.len();
+            reply.headers.retain(|(name, _)| !matches!(name.as_str(), "date" | "x-request-id"));
+            assert!(before - reply.headers.len() <= 2, "{reply:?}");
+            format!("{} {:?} {}", reply.reason, reply.headers, reply.text())
+        });
+        assert_eq!(replies, [const { String::new() }; 4].map(|_| replies[0].clone()));
+    }
+    assert_eq!(origin.heads().len(), forwarded);
+}
