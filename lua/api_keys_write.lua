@@ -24,10 +24,10 @@ local now = time[1] * 1000000 + time[2]
 local refused, is_changed = {}, false
 
 -- Whether the stored version is this one, or a greater one.
-local function holds(stored, version)
+local function holds(stored, stamp)
   local numbers = {string.match(stored or '', '^(%d+) (%d+) (%d+) ')}
-  for at = 1, #version do
-    local has, new = tonumber(numbers[at] or ''), tonumber(version[at])
+  for at = 1, #stamp do
+    local has, new = tonumber(numbers[at] or ''), tonumber(stamp[at])
     if has ~= new then
       return has ~= nil and has > new
     end
@@ -49,16 +49,16 @@ if not read_version(version) then
   end
 end
 for base = 5, #ARGV - WIDTH + 1, WIDTH do
-  local id, version = ARGV[base], {ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]}
+  local id, stamp = ARGV[base], {ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]}
   local kept_until = tonumber(ARGV[base + 4])
   local stored = redis.call('HGET', records, id)
-  if holds(stored, version) or kept_until > 0 and kept_until <= now then
+  if holds(stored, stamp) or kept_until > 0 and kept_until <= now then
     -- Nothing new.
   elseif not stored and redis.call('ZCARD', order) >= max_keys then
     refused[#refused + 1] = id
   else
     local _, n = next_version(version, ARGV[3])
-    redis.call('HSET', records, id, table.concat(version, ' ') .. ' ' .. ARGV[base + 5])
+    redis.call('HSET', records, id, table.concat(stamp, ' ') .. ' ' .. ARGV[base + 5])
     redis.call('ZADD', order, whole(n), id)
     if kept_until > 0 then
       redis.call('ZADD', tombstones, whole(kept_until), id)
