@@ -1,6 +1,7 @@
 -- Stores versions of API keys. It follows key_prelude.lua and version_prelude.lua.
 --
--- KEYS[1]  the records: a hash, by ID: `CHANGED TIE JSON`, whose two numbers order the versions of a key
+-- KEYS[1]  the records: a hash, by ID: `FINALITY CHANGED TIE JSON`. The three numbers order the versions of a key, the
+--          first one first: a tombstone is greater than any version in use
 -- KEYS[2]  the order: a sorted set of the IDs, by the number of the last change of each
 -- KEYS[3]  the version
 -- KEYS[4]  the tombstones: a sorted set of the IDs of revoked and deleted keys, by until when they are kept, in
@@ -9,10 +10,10 @@
 -- None of them expires: keys are no counters.
 -- ARGV[1]  the channel for changes, and ARGV[2] the message; ARGV[3] the epoch to begin if there is none; ARGV[4] most
 --          keys
--- ARGV[5…] for each: the ID; CHANGED; TIE; until when the tombstone is kept, 0 if it is none; JSON
+-- ARGV[5…] for each: the ID; FINALITY; CHANGED; TIE; until when the tombstone is kept, 0 if it is none; JSON
 -- Reply    the IDs of the keys for which there was no room
 
-local WIDTH = 5
+local WIDTH = 6
 local records, order, version, tombstones, uses = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local max_keys = tonumber(ARGV[4])
 for at, kind in ipairs({'hash', 'zset', 'hash', 'zset', 'zset'}) do
@@ -23,13 +24,15 @@ local now = time[1] * 1000000 + time[2]
 local refused, is_changed = {}, false
 
 -- Whether the stored version is this one, or a greater one.
-local function holds(stored, changed, tie)
-  local stored_changed, stored_tie = string.match(stored or '', '^(%-?%d+) (%d+) ')
-  stored_changed, stored_tie = tonumber(stored_changed), tonumber(stored_tie)
-  if not stored_changed then
-    return false
+local function holds(stored, stamp)
+  local numbers = {string.match(stored or '', '^(%d+) (%d+) (%d+) ')}
+  for at = 1, #stamp do
+    local has, new = tonumber(numbers[at] or ''), tonumber(stamp[at])
+    if has ~= new then
+      return has ~= nil and has > new
+    end
   end
-  return stored_changed > changed or stored_changed == changed and stored_tie >= tie
+  return true
 end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', tombstones, '-inf', whole(now), 'LIMIT', 0, 64)) do
@@ -46,15 +49,16 @@ if not read_version(version) then
   end
 end
 for base = 5, #ARGV - WIDTH + 1, WIDTH do
-  local id, changed, tie, kept_until = ARGV[base], tonumber(ARGV[base + 1]), tonumber(ARGV[base + 2]), tonumber(ARGV[base + 3])
+  local id, stamp = ARGV[base], {ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]}
+  local kept_until = tonumber(ARGV[base + 4])
   local stored = redis.call('HGET', records, id)
-  if holds(stored, changed, tie) or kept_until > 0 and kept_until <= now then
+  if holds(stored, stamp) or kept_until > 0 and kept_until <= now then
     -- Nothing new.
   elseif not stored and redis.call('ZCARD', order) >= max_keys then
     refused[#refused + 1] = id
   else
     local _, n = next_version(version, ARGV[3])
-    redis.call('HSET', records, id, ARGV[base + 1] .. ' ' .. ARGV[base + 2] .. ' ' .. ARGV[base + 4])
+    redis.call('HSET', records, id, table.concat(stamp, ' ') .. ' ' .. ARGV[base + 5])
     redis.call('ZADD', order, whole(n), id)
     if kept_until > 0 then
       redis.call('ZADD', tombstones, whole(kept_until), id)

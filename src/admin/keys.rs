@@ -600,6 +600,7 @@ impl From<PutError> for Problem {
             PutError::Away => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
             PutError::NoStore
             | PutError::InFile(_)
+            | PutError::Revoked(_)
             | PutError::SecretInUse(_)
             | PutError::TooMany
             | PutError::Invalid(_) => Self::refused(detail),

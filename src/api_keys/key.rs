@@ -30,7 +30,7 @@ pub struct ApiKey {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
     pub state: KeyState,
-    /// When it was changed last. Of two versions, the one that was changed later holds.
+    /// When it was changed last. Of two versions in the same state, the one that was changed later holds.
     pub changed: i64,
 }
 
@@ -89,6 +89,17 @@ impl KeyField {
     /// The field of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name() == name)
+    }
+}
+
+impl KeyState {
+    /// A key only ever gets a state whose number is as great, or greater: a revocation can't be undone.
+    pub const fn finality(&self) -> u8 {
+        match self {
+            Self::Active => 0,
+            Self::Revoked { .. } => 1,
+            Self::Deleted { .. } => 2,
+        }
     }
 }
 

@@ -54,10 +54,10 @@ impl KeySet {
         (self.file.len(), self.stored.len())
     }
 
-    /// Another key that is in use and has one of the hashes of this one.
+    /// Another key that has one of the hashes of this one, or had it before it was revoked or deleted.
     pub(super) fn other_holder(&self, key: &ApiKey) -> Option<&Arc<ApiKey>> {
         let holders = key.secrets.iter().filter_map(|secret| self.by_hash.get(&secret.hash));
-        holders.flatten().find(|holder| holder.id != key.id && holder.state == KeyState::Active)
+        holders.flatten().find(|holder| holder.id != key.id)
     }
 
     /// Some records after this ID, in the order of their IDs. The second is the last ID that was looked at, if there
@@ -131,9 +131,10 @@ impl KeySet {
         for secret in &key.secrets {
             let holders = self.by_hash.entry(secret.hash).or_default();
             holders.push(Arc::clone(key));
-            // The order does not depend on who came first: all instances find the same key.
+            // The order does not depend on who came first: all instances find the same key. A tombstone goes first, so
+            // that a revoked secret is not valid as one of another key.
             holders.sort_by_cached_key(|key| {
-                (!in_file(key), key.state != KeyState::Active, key.created, key.id.clone())
+                (!in_file(key), key.state == KeyState::Active, key.created, key.id.clone())
             });
         }
     }

@@ -8,32 +8,25 @@ const DAY: i64 = 86_400_000_000;
 /// How long a tombstone of a key without an expiry is kept, in microseconds.
 const KEPT_FOR: i64 = 366 * DAY;
 
-/// The order of the versions of a key: the greater one holds, at every instance and in Redis. The one that was changed
-/// later is greater. Of two that were changed at the same time, it is the one that allows less; of two alike, any, but
-/// everywhere the same.
+/// The order of the versions of a key: the greater one holds, at every instance and in Redis. A revocation is final, so
+/// the first field comes first. Of two versions in the same state, the one that was changed later is greater. Of two
+/// that were changed at the same time it is any, but everywhere the same.
+///
+/// Each number is below 2^53: Lua counts in doubles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
+    /// [`KeyState::finality`].
+    pub finality: u8,
     /// Microseconds since the Unix epoch.
     pub changed: i64,
-    /// Below 2^46: Lua counts in doubles.
     pub tie: u64,
 }
 
 impl Stamp {
     pub fn of(key: &ApiKey) -> Self {
-        Self::of_record(key, &record::encode(key))
-    }
-
-    /// The stamp of the key with this record.
-    pub(super) fn of_record(key: &ApiKey, record: &str) -> Self {
-        let strictness: u64 = match key.state {
-            KeyState::Active => 0,
-            KeyState::Revoked { .. } => 1,
-            KeyState::Deleted { .. } => 2,
-        };
-        let hash = Sha256::digest(record.as_bytes());
-        let bits = hash.iter().take(5).fold(0_u64, |bits, &byte| bits << 8 | u64::from(byte));
-        Self { changed: key.changed, tie: strictness << 40 | bits }
+        let hash = Sha256::digest(record::encode(key).as_bytes());
+        let tie = hash.iter().take(5).fold(0_u64, |bits, &byte| bits << 8 | u64::from(byte));
+        Self { finality: key.state.finality(), changed: key.changed, tie }
     }
 }
 

@@ -10,6 +10,8 @@ pub const MAX_ID: usize = 64;
 pub const MAX_NAME: usize = 128;
 /// Most secrets that a key has at a time.
 pub const MAX_SECRETS: usize = 4;
+/// Latest time of a change: Redis compares them as doubles.
+const MAX_CHANGED: i64 = 1 << 53;
 /// Most labels of a key, and most routes that it is valid for.
 pub const MAX_LABELS: usize = 32;
 
@@ -45,6 +47,9 @@ impl ApiKey {
         }
         if self.labels.len() > MAX_LABELS || self.routes.len() > MAX_LABELS {
             return Err(format!("a key has {MAX_LABELS} labels and {MAX_LABELS} routes at most"));
+        }
+        if !(0..MAX_CHANGED).contains(&self.changed) {
+            return Err(format!("it can't have been changed at {} µs since 1970", self.changed));
         }
         if encode(self).len() > MAX_RECORD {
             return Err(format!("the record is longer than {} KiB", MAX_RECORD >> 10));

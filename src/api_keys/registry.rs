@@ -58,8 +58,11 @@ pub enum PutError {
     /// Its file is to be changed instead.
     #[error("key {0} is in the file of keys: change it there")]
     InFile(CompactString),
+    /// It was revoked or deleted, and would be valid again.
+    #[error("key {0} was revoked or deleted, which is final: make a new key with another ID")]
+    Revoked(CompactString),
     /// Another key, with this ID, has one of its hashes.
-    #[error("key {0} has the same secret")]
+    #[error("key {0} has the same secret, or had it until it was revoked or deleted")]
     SecretInUse(CompactString),
     #[error("there are {MAX_STORED_KEYS} keys already, which is the most: delete some")]
     TooMany,
@@ -212,11 +215,15 @@ impl ApiKeys {
             if keys.is_in_file(&key.id) {
                 return Err(PutError::InFile(key.id));
             }
+            let known = keys.stored(&key.id);
+            if known.is_some_and(|known| known.state.finality() > key.state.finality()) {
+                return Err(PutError::Revoked(key.id));
+            }
             let is_live = key.state == KeyState::Active;
             if let Some(other) = keys.other_holder(&key).filter(|_| is_live) {
                 return Err(PutError::SecretInUse(other.id.clone()));
             }
-            match keys.stored(&key.id) {
+            match known {
                 Some(known) => key.changed = key.changed.max(known.changed.saturating_add(1)),
                 None if keys.counts().1 >= MAX_STORED_KEYS => return Err(PutError::TooMany),
                 None => {}
@@ -308,8 +315,7 @@ impl ApiKeys {
         };
         match known {
             Some(known) if *known == key => true,
-            Some(known) if known.changed > key.changed => false,
-            Some(known) if known.changed == key.changed && Stamp::of(&known) > stamp => false,
+            Some(known) if Stamp::of(&known) > stamp => false,
             _ => {
                 self.replace(key);
                 true
@@ -480,7 +486,7 @@ mod tests {
                     let has = |key: &&Arc<ApiKey>| key.secrets.iter().any(|secret| secret.hash == hash);
                     let found = all.iter().filter(has);
                     let best = found.min_by_key(|key| {
-                        (!keys.is_in_file(&key.id), key.state != KeyState::Active, key.created, key.id.clone())
+                        (!keys.is_in_file(&key.id), key.state == KeyState::Active, key.created, key.id.clone())
                     });
                     prop_assert_eq!(keys.by_hash(&hash), best);
                 }
@@ -505,10 +511,41 @@ mod tests {
         let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
         assert_eq!(put(&registry, deleted), Ok(()));
         assert_eq!(registry.get("a").unwrap().changed, 2, "it is later than the one that it replaces");
-        assert_eq!(put(&registry, copy), Ok(()));
         registry.set_file(vec![Arc::new(key("c"))]);
         assert_eq!(put(&registry, key("c")), Err(PutError::InFile("c".into())));
         assert!(matches!(put(&registry, key("a b")), Err(PutError::Invalid(_))));
+    }
+
+    #[test]
+    fn neither_the_id_nor_the_secret_of_a_tombstone_is_used_again() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        put(&registry, key("a")).unwrap();
+        let revoked = ApiKey { state: KeyState::Revoked { at: 1, reason: String::new() }, ..key("a") };
+        let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
+        let copy = ApiKey { id: "b".into(), ..key("a") };
+        put(&registry, revoked.clone()).unwrap();
+        assert_eq!(put(&registry, key("a")), Err(PutError::Revoked("a".into())));
+        assert_eq!(put(&registry, copy.clone()), Err(PutError::SecretInUse("a".into())));
+        put(&registry, deleted).unwrap();
+        assert_eq!(put(&registry, revoked), Err(PutError::Revoked("a".into())));
+        assert_eq!(put(&registry, key("a")), Err(PutError::Revoked("a".into())));
+        assert_eq!(put(&registry, copy.clone()), Err(PutError::SecretInUse("a".into())));
+        // Another instance made it before it knew.
+        registry.merge(copy.clone(), Stamp::of(&copy));
+        assert_eq!(registry.find(&KeyHash::of(b"a"), 1), Err(KeyFault::Revoked));
+    }
+
+    #[test]
+    fn a_revocation_wins_over_a_later_change() {
+        let at = |changed, state| ApiKey { changed, state, ..key("a") };
+        let changed = at(9, KeyState::Active);
+        let revoked = at(5, KeyState::Revoked { at: 5, reason: "leaked".into() });
+        let deleted = at(3, KeyState::Deleted { at: 3 });
+        for (less, greater) in [(&changed, &revoked), (&changed, &deleted), (&revoked, &deleted)] {
+            assert_eq!(merged([less, greater].into_iter()), [greater.clone()]);
+            assert_eq!(merged([greater, less].into_iter()), [greater.clone()]);
+        }
     }
 
     #[test]

@@ -97,8 +97,8 @@ impl KeyTable {
         call.key(&self.order).key(&self.version).key(&self.tombstones).key(&self.uses);
         call.arg(&self.channel).arg(CHANGED).arg(format!("{:016x}", fastrand::u64(..))).arg(MAX_STORED_KEYS);
         for key in keys.iter().filter_map(|unsent| unsent.key.as_deref()) {
-            let Stamp { changed, tie } = Stamp::of(key);
-            call.arg(&*key.id).arg(changed).arg(tie).arg(kept_until(key).unwrap_or(0));
+            let Stamp { finality, changed, tie } = Stamp::of(key);
+            call.arg(&*key.id).arg(finality).arg(changed).arg(tie).arg(kept_until(key).unwrap_or(0));
             call.arg(record::encode(key));
         }
         call.invoke_async(connection).await
@@ -157,13 +157,15 @@ impl KeyTable {
     }
 }
 
-/// Reads `CHANGED TIE JSON`. `None` for what no instance writes.
+/// Reads `FINALITY CHANGED TIE JSON`. `None` for what no instance writes.
 fn parse(stored: &[u8]) -> Option<(ApiKey, Stamp)> {
-    let mut parts = stored.splitn(3, |byte| *byte == b' ');
-    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<i64>().ok();
-    let (changed, tie) = (number()?, u64::try_from(number()?).ok()?);
+    let mut parts = stored.splitn(4, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+    let (finality, changed, tie) = (number()?, number()?, number()?);
     let key = record::decode(parts.next()?)?;
-    (key.changed == changed).then_some((key, Stamp { changed, tie }))
+    let stamp = Stamp { finality: key.state.finality(), changed: key.changed, tie };
+    let is_its = u64::from(stamp.finality) == finality && u64::try_from(stamp.changed) == Ok(changed);
+    is_its.then_some((key, stamp))
 }
 
 #[cfg(test)]
@@ -175,13 +177,17 @@ mod tests {
     fn records_are_read_as_they_are_written_and_nothing_else_is() {
         let key = key("a");
         let stamp = Stamp::of(&key);
-        let stored = |changed: i64, json: &str| format!("{changed} {} {json}", stamp.tie);
+        let stored = |stamp: Stamp, json: &str| {
+            format!("{} {} {} {json}", stamp.finality, stamp.changed, stamp.tie).into_bytes()
+        };
         let json = record::encode(&key);
-        assert_eq!(parse(stored(key.changed, &json).as_bytes()), Some((key.clone(), stamp)));
-        for (changed, json) in [(key.changed + 1, json.as_str()), (key.changed, "{}"), (key.changed, "")] {
-            assert_eq!(parse(stored(changed, json).as_bytes()), None, "{json}");
+        assert_eq!(parse(&stored(stamp, &json)), Some((key.clone(), stamp)));
+        let (later, revoked) =
+            (Stamp { changed: stamp.changed + 1, ..stamp }, Stamp { finality: 1, ..stamp });
+        for (stamp, json) in [(later, json.as_str()), (revoked, json.as_str()), (stamp, "{}"), (stamp, "")] {
+            assert_eq!(parse(&stored(stamp, json)), None, "{stamp:?} {json}");
         }
-        assert_eq!(parse(format!("x 1 {json}").as_bytes()), None);
+        assert_eq!(parse(format!("0 x 1 {json}").as_bytes()), None);
         assert_eq!(parse(b""), None);
     }
 }

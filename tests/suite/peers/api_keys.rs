@@ -15,6 +15,8 @@ use crate::{
 on_each_topology!(
     a_change_is_known_to_all_instances_and_to_those_that_start_later,
     of_changes_at_several_instances_the_latest_holds_everywhere,
+    a_revocation_wins_over_a_later_change_at_another_instance,
+    an_import_after_a_revocation_brings_no_key_back,
     a_key_used_at_one_instance_is_seen_as_used_at_all,
     what_others_wrote_there_does_no_harm,
 );
@@ -34,10 +36,21 @@ struct Instance {
 
 impl Instance {
     fn start(redis: &Deployment) -> Self {
+        let instance = Self { keys: Arc::new(ApiKeys::new(KeyStore::Redis)), monitor: None }.started(redis);
+        eventually("the keys are read", || instance.keys.is_loaded() && instance.keys.is_store_up());
+        instance
+    }
+
+    /// It knows nothing of what is in Redis before it is [`Instance::started`].
+    fn unstarted() -> Self {
         let keys = Arc::new(ApiKeys::new(KeyStore::Redis));
-        let monitor = Some(monitor(redis.located(), redis.prefix(), Arc::clone(&keys)).0);
-        eventually("the keys are read", || keys.is_loaded() && keys.is_store_up());
-        Self { keys, monitor }
+        keys.set_store_up(true);
+        Self { keys, monitor: None }
+    }
+
+    fn started(mut self, redis: &Deployment) -> Self {
+        self.monitor = Some(monitor(redis.located(), redis.prefix(), Arc::clone(&self.keys)).0);
+        self
     }
 
     fn put(&self, key: ApiKey) {
@@ -127,6 +140,53 @@ fn of_changes_at_several_instances_the_latest_holds_everywhere(redis: &Deploymen
     eventually("they agree", agreed);
     let late = Instance::start(redis);
     assert_eq!(late.records(), instances[0].records(), "Redis agrees, too");
+}
+
+fn a_revocation_wins_over_a_later_change_at_another_instance(redis: &Deployment) {
+    let [one, other] = [0, 1].map(|_| Instance::start(redis));
+    let ids = ["a", "b", "c", "d", "e"];
+    ids.iter().for_each(|id| one.put(key(id)));
+    eventually("they are known", || other.keys.counts().1 == ids.len());
+    // Neither knows of the other's change: both are sent later.
+    for id in ids {
+        let renamed = ApiKey { name: "renamed".into(), changed: NOW + 9, ..key(id) };
+        other.keys.put(renamed).unwrap();
+        one.keys.put(revoked(id)).unwrap();
+    }
+    eventually("all is sent", || !one.keys.has_unsent() && !other.keys.has_unsent());
+    for id in ids {
+        eventually("it is revoked", || {
+            [&one, &other].iter().all(|instance| instance.finds(id) == Err(KeyFault::Revoked))
+        });
+    }
+    eventually("they agree", || one.records() == other.records());
+    let late = Instance::start(redis);
+    assert_eq!(late.records(), one.records(), "Redis agrees, too");
+}
+
+fn an_import_after_a_revocation_brings_no_key_back(redis: &Deployment) {
+    let [one, other] = [0, 1].map(|_| Instance::start(redis));
+    one.put(key("a"));
+    one.put(revoked("a"));
+    let later = ApiKey { changed: NOW + 1_000, ..key("a") };
+    let copy = ApiKey { id: "copy".into(), ..later.clone() };
+    eventually("it is revoked", || other.finds("a") == Err(KeyFault::Revoked));
+    for instance in [&one, &other] {
+        assert_eq!(instance.keys.put(later.clone()), Err(PutError::Revoked("a".into())));
+        assert_eq!(instance.keys.put(copy.clone()), Err(PutError::SecretInUse("a".into())));
+    }
+    // Instances that do not know of it yet.
+    let behind = [later, copy].map(|key| {
+        let instance = Instance::unstarted();
+        instance.keys.put(key).unwrap();
+        instance.started(redis)
+    });
+    let late = Instance::start(redis);
+    let all = [&one, &other, &behind[0], &behind[1], &late];
+    eventually("the copy is known", || all.iter().all(|instance| instance.keys.counts().1 == 2));
+    for instance in all {
+        eventually("it is revoked", || instance.finds("a") == Err(KeyFault::Revoked));
+    }
 }
 
 fn a_key_used_at_one_instance_is_seen_as_used_at_all(redis: &Deployment) {
