@@ -297,7 +297,7 @@ pub(super) async fn rotate(
     .await
 }
 
-/// Revokes an API key on every instance, and for good. It stays in the list until its expiry, or for 366 days.
+/// Revokes an API key on every instance, and for good. It stays in the list for 366 days, and until its expiry.
 #[utoipa::path(
     post,
     path = "/v1/keys/{id}/revoke",

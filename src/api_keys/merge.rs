@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::{ApiKey, KeyState, record};
 
 const DAY: i64 = 86_400_000_000;
-/// How long a tombstone of a key without an expiry is kept, in microseconds.
+/// How long a tombstone is kept at least, in microseconds.
 const KEPT_FOR: i64 = 366 * DAY;
 
 /// The order of the versions of a key: the greater one holds, at every instance and in Redis. A revocation is final, so
@@ -30,15 +30,16 @@ impl Stamp {
     }
 }
 
-/// Until when a tombstone is kept, in microseconds since the Unix epoch: until the key would have expired, and at least
-/// a day. `None`: the key is no tombstone.
+/// Until when a tombstone is kept, in microseconds since the Unix epoch: for 366 days, and until the key would have
+/// expired. An expiry alone is not enough: an instance that was away may know the key with a later one. `None`: the key
+/// is no tombstone.
 pub fn kept_until(key: &ApiKey) -> Option<i64> {
     let at = match key.state {
         KeyState::Active => return None,
         KeyState::Revoked { at, .. } | KeyState::Deleted { at } => at,
     };
-    let until = key.expires.unwrap_or_else(|| at.saturating_add(KEPT_FOR));
-    Some(until.max(at.saturating_add(DAY)))
+    let until = at.saturating_add(KEPT_FOR);
+    Some(key.expires.map_or(until, |expires| expires.max(until)))
 }
 
 /// Whether the key is a tombstone that is not kept any more.
