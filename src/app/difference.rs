@@ -40,17 +40,18 @@ fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Confi
         new.access_log.clone_from(&old.access_log);
     }
     new.keep_until_restart(old);
-    if let Some(keys) = &mut new.api_keys {
-        match &old.api_keys {
-            Some(old) => {
-                keys.store = old.store;
-                keys.data.clone_from(&old.data);
-            }
-            // There is no store of keys yet.
-            None => keys.store = false,
-        }
+    if let (Some(keys), Some(old)) = (&mut new.api_keys, &old.api_keys) {
+        keys.store = old.store;
+        keys.data.clone_from(&old.data);
     }
     new
+}
+
+/// Whether `new` needs a store of API keys, which opens only when Tollgate starts: until then, requests that have needed
+/// no key, or one of a file, would get 401.
+pub(super) fn lacks_key_store(old: &Config, new: &Config) -> bool {
+    let Some(keys) = new.api_keys.as_ref().filter(|keys| keys.store) else { return false };
+    old.api_keys.as_ref().is_none_or(|old| !old.store && keys.file.is_none())
 }
 
 /// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses.

@@ -9,7 +9,7 @@ use std::{fmt::Display, sync::Arc, thread};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    difference::Difference,
+    difference::{Difference, lacks_key_store},
     generation::Generation,
     running::App,
     shared::{Shared, ban_names},
@@ -28,6 +28,10 @@ use crate::{
     peers::records::RecordScope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
+
+/// Why a configuration with a store of API keys is not brought into force.
+const NO_KEY_STORE: &str = "api_keys.store: true takes effect only when Tollgate starts, and until then its keys \
+                            would get 401: restart Tollgate, or send it SIGUSR2 (docs/upgrade.md)";
 
 /// A loaded configuration with its warnings, or its errors.
 pub type Loaded = Result<(Config, Vec<String>), Vec<ConfigurationError>>;
@@ -149,6 +153,9 @@ impl PreparedReload {
         before: &Generation,
         has_access_log: bool,
     ) -> Result<Self, Vec<ConfigurationError>> {
+        if lacks_key_store(&before.config, config) {
+            return Err(vec![ConfigurationError::of_all(NO_KEY_STORE.to_owned())]);
+        }
         let Difference { in_force, changed, needs_restart } =
             Difference::between(&before.config, config, has_access_log);
         let policies = ids.policies(in_force.policies.iter().map(Arc::as_ref));

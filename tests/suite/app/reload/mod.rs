@@ -10,8 +10,12 @@ mod stamina;
 use std::{fs, net::SocketAddr, path::PathBuf};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::harness::{Config, Reply, Tollgate};
+
+/// An API key.
+const KEY: &str = "a-key-of-a-customer";
 
 /// What stands before everything else where a test writes the whole file: listener and admin port are free ones.
 const HEAD: &str = "\
@@ -64,4 +68,13 @@ fn reload(tollgate: &Tollgate, yaml: &str) -> Value {
 fn words(answer: &Value, list: &str) -> Vec<String> {
     let lines = answer[list].as_array().unwrap_or_else(|| panic!("no {list}: {answer}"));
     lines.iter().map(|line| line.as_str().unwrap().to_owned()).collect()
+}
+
+/// A file of these API keys.
+fn keys_file(keys: &[&str]) -> String {
+    let key = |(n, key): (usize, &&str)| {
+        let hash: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("- {{ id: k{n}, hash: \"sha256:{hash}\", customer: acme }}\n")
+    };
+    format!("keys:\n{}", keys.iter().enumerate().map(key).collect::<String>())
 }

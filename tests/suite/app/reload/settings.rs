@@ -4,7 +4,7 @@ use std::{fs, io::Write};
 
 use tempfile::TempDir;
 
-use super::{HEAD, file, plain, reload, start, words};
+use super::{HEAD, KEY, file, keys_file, plain, reload, start, words, write_and_reload};
 use crate::harness::{Client, Origin, eventually, get, tollgate_in};
 
 #[test]
@@ -184,4 +184,35 @@ fn the_file_is_the_one_of_the_start_and_the_environment_likewise() {
         (Some(0), "Changed:\n  request_id: x-first → x-second\n")
     );
     assert!(get(tollgate.address, "/", &[]).header("x-second").is_some());
+}
+
+#[test]
+fn a_store_of_api_keys_is_not_opened_by_a_reload() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(path("keys.yaml"), keys_file(&[KEY])).unwrap();
+    let with = |settings: &str| plain(origin.address, &format!("api_keys: {{ {settings} }}\n"));
+    let (file, store) =
+        (format!("file: {}", path("keys.yaml")), format!("store: true, data: {}", path("data.json")));
+    let tollgate = start(&plain(origin.address, ""));
+    let status = || get(tollgate.address, "/", &[("x-api-key", KEY)]).status;
+    let refused = |yaml: &str| {
+        let reply = write_and_reload(&tollgate, yaml);
+        assert_eq!(reply.status, 422, "{}", reply.text());
+        let text = reply.text();
+        assert!(text.contains("api_keys.store: true takes effect only when Tollgate starts"), "{text}");
+    };
+    // Its keys would get 401 until the restart.
+    refused(&with(&store));
+    refused(&with(&format!("{file}, {store}")));
+    assert_eq!((status(), get(tollgate.address, "/", &[]).status), (200, 200), "no key is needed still");
+    reload(&tollgate, &with(&file));
+    assert_eq!((status(), get(tollgate.address, "/", &[]).status), (200, 401));
+    refused(&with(&store));
+    assert_eq!(status(), 200);
+    // Nobody who has a valid key loses it.
+    let answer = reload(&tollgate, &with(&format!("{file}, {store}, required: false")));
+    assert!(words(&answer, "changed").contains(&"api_keys.required: true → false".to_owned()), "{answer}");
+    assert!(words(&answer, "needs_restart").contains(&"api_keys.store: false → true".to_owned()), "{answer}");
+    assert_eq!((status(), get(tollgate.address, "/", &[]).status), (200, 200));
 }
