@@ -266,6 +266,16 @@ impl ApiKeys {
         &self.uses
     }
 
+    /// Adds the keys of a file that will replace the one in force. Of two with the same ID, the new one is valid.
+    pub fn add_file(&self, keys: &[Arc<ApiKey>]) {
+        let known = self.keys.read();
+        if keys.iter().any(|key| known.get(&key.id) != Some(key)) {
+            let both = known.file().chain(keys).cloned().collect();
+            drop(known);
+            self.set_file(both);
+        }
+    }
+
     /// Replaces the keys of the file. Returns the IDs of the keys of the store that they hide.
     pub fn set_file(&self, keys: Vec<Arc<ApiKey>>) -> Vec<CompactString> {
         let _changing = self.changing.lock();

@@ -78,14 +78,22 @@ impl Generation {
         Ok(Self { config, rules: Arc::new(rules), upstreams, tls, verifier, drains, api_keys, keys_file })
     }
 
-    /// Lets the keys of the file be valid, from now on as they change there. `before`: the generation that ends.
+    /// Lets the keys of its file be valid beside those of the generation `before`: until all workers have the new one,
+    /// requests under either need theirs.
+    pub(super) fn join_keys(&self, before: &Self) {
+        if let Some(file) = &before.keys_file {
+            file.retire();
+        }
+        if let Some(file) = &self.keys_file {
+            file.join(&self.api_keys);
+        }
+    }
+
+    /// Lets only the keys of its file be valid, from now on as they change there.
     ///
     /// # Errors
     /// The thread that rereads the file can't be started.
-    pub(super) fn enter_keys(&self, before: Option<&Self>) -> std::io::Result<()> {
-        if let Some(before) = before.and_then(|before| before.keys_file.as_ref()) {
-            before.retire();
-        }
+    pub(super) fn enter_keys(&self) -> std::io::Result<()> {
         match &self.keys_file {
             Some(file) => file.enter_into_force(&self.api_keys),
             None => {

@@ -64,7 +64,12 @@ impl KeysFile {
         Ok(Some(Self { rules, source: Mutex::new(Source { reread, is_in_force: false }) }))
     }
 
-    /// Lets its keys be valid, and rereads it on a thread of its own until it is dropped.
+    /// Lets its keys be valid, too.
+    pub(super) fn join(&self, keys: &ApiKeys) {
+        keys.add_file(self.source.lock().reread.value());
+    }
+
+    /// Lets only its keys be valid, and rereads it on a thread of its own until it is dropped.
     ///
     /// # Errors
     /// The thread can't be started.

@@ -60,7 +60,7 @@ pub fn start(
     let drains = Arc::new(DrainTable::new(events.clone(), config.store.redis.is_some()));
     let (api_keys, key_data) = open_api_keys(&config)?;
     let generation = Generation::new(config, policies, drains, Arc::clone(&api_keys), None)?;
-    generation.enter_keys(None)?;
+    generation.enter_keys()?;
     generation.continue_sessions(sessions);
     let shared = Shared::new(&generation, metrics, events, warnings);
     let config = Arc::clone(&generation.config);

@@ -174,9 +174,7 @@ impl Reloader {
 
         self.shared.metrics.reconfigure(config);
         generation.watch_sources(&self.shared.metrics);
-        if let Err(error) = generation.enter_keys(Some(&self.generation)) {
-            tracing::error!("the file of API keys is not reread when it changes: {error}");
-        }
+        generation.join_keys(&self.generation);
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),
@@ -195,6 +193,9 @@ impl Reloader {
         let upstreams = generation.upstreams.iter().zip(&config.upstreams);
         upstreams.for_each(|(upstream, config)| upstream.enter_into_force(config));
         workers.hand_over(|index| generation.for_worker(index, &self.shared.metrics, &self.collector)).await;
+        if let Err(error) = generation.enter_keys() {
+            tracing::error!("the file of API keys is not reread when it changes: {error}");
+        }
         if let Some(store) = &self.store {
             store.scope.set_retain(config.abuse.retain);
             // Denials and slices of the old limits are void.

@@ -1,8 +1,8 @@
 //! No request is dropped, and each goes by one configuration from its beginning to its end.
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
-use super::{HEAD, file, plain, reload, start, words};
+use super::{HEAD, KEY, file, keys_file, plain, reload, start, words};
 use crate::harness::{Client, Load, Origin, becomes, eventually, get};
 
 /// Waits for leave before it answers with `name`.
@@ -153,4 +153,36 @@ fn under_load_no_request_fails_and_no_connection_is_closed() {
     becomes(samples.len() as f64, || tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"2xx\"}"));
     let decided = "tollgate_decisions_total{policy=\"p\",verdict=\"allowed\",source=\"store\"}";
     becomes(samples.len() as f64, || tollgate.metric(decided));
+}
+
+#[test]
+fn a_valid_api_key_is_valid_under_each_configuration_that_lists_it() {
+    let (origin, directory) = (Origin::ok(), tempfile::TempDir::new().unwrap());
+    // Many, so that it takes a while to replace them.
+    let many: Vec<String> = (0..20_000).map(|n| format!("another-key-of-many-{n}")).collect();
+    let keys: Vec<&str> = many.iter().map(String::as_str).chain([KEY]).collect();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(path("one.yaml"), keys_file(&keys)).unwrap();
+    fs::write(path("other.yaml"), keys_file(&[KEY])).unwrap();
+    let with = |name: &str| {
+        let settings = format!("api_keys: {{ file: {}, from: [{{ query: key }}] }}\n", path(name));
+        plain(origin.address, &settings)
+    };
+    let without = plain(origin.address, "");
+    let tollgate = start(&without);
+    let load = Load::start(&[tollgate.address], &["/?key=a-key-of-a-customer"], 8, Duration::ZERO);
+    for _ in 0..3 {
+        for yaml in [&with("one.yaml"), &with("other.yaml"), &with("one.yaml"), &without] {
+            reload(&tollgate, yaml);
+        }
+    }
+    let statuses: BTreeSet<u16> = load.stop().iter().map(|sample| sample.status).collect();
+    assert_eq!(statuses, BTreeSet::from([200]));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    reload(&tollgate, &with("other.yaml"));
+    assert_eq!(
+        get(tollgate.address, "/?key=another-key-of-many-7", &[]).status,
+        401,
+        "it is in the other file"
+    );
 }
