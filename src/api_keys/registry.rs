@@ -87,7 +87,7 @@ pub struct ApiKeys {
     store: KeyStore,
     is_store_read: AtomicBool,
     is_store_up: AtomicBool,
-    /// How often a known key was changed or removed.
+    /// How often a known key may have ended.
     changes: AtomicU64,
     unsent: Mutex<UnsentKeys>,
     uses: LastUses,
@@ -149,8 +149,8 @@ impl ApiKeys {
         key.is_some_and(|key| key.expires.is_none_or(|expires| expires > now))
     }
 
-    /// A number that grows whenever a known key is changed, revoked or removed: what was found before may not hold any
-    /// more. Costs next to nothing.
+    /// A number that grows whenever a known key is revoked, deleted or removed, or expires earlier than before: it may not
+    /// be [`ApiKeys::is_in_use`] any more. Other changes do not count. Costs next to nothing.
     pub fn changes(&self) -> u64 {
         self.changes.load(Acquire)
     }
@@ -279,16 +279,16 @@ impl ApiKeys {
     /// Replaces the keys of the file. Returns the IDs of the keys of the store that they hide.
     pub fn set_file(&self, keys: Vec<Arc<ApiKey>>) -> Vec<CompactString> {
         let _changing = self.changing.lock();
-        let (fresh, has_lost) = {
+        let (fresh, has_ended) = {
             let before = self.keys.read();
             let fresh = before.with_file(keys);
-            let has_lost = before.file().any(|known| fresh.get(&known.id) != Some(known));
-            let has_lost = has_lost || fresh.hidden() != before.hidden();
-            (fresh, has_lost)
+            let ends = |key: &Arc<ApiKey>| ends_earlier(before.get(&key.id), fresh.get(&key.id));
+            let has_ended = before.file().chain(fresh.file()).any(ends);
+            (fresh, has_ended)
         };
         let hidden = fresh.hidden();
         let old = std::mem::replace(&mut *self.keys.write(), fresh);
-        if has_lost {
+        if has_ended {
             self.changes.fetch_add(1, Release);
         }
         drop(old);
@@ -412,19 +412,31 @@ impl ApiKeys {
         let _changing = self.changing.lock();
         let removed = self.keys.write().remove_stored(id);
         if removed.is_some() {
-            self.changes.fetch_add(1, Release);
             self.uses.forget(id);
+        }
+        if ends_earlier(removed.as_ref(), None) {
+            self.changes.fetch_add(1, Release);
         }
     }
 
     /// Replaces the stored version of a key, under the lock of changes.
     fn replace(&self, key: ApiKey) {
-        let replaced = self.keys.write().put_stored(&Arc::new(key));
-        if replaced.is_some() {
+        let key = Arc::new(key);
+        let replaced = self.keys.write().put_stored(&key);
+        if ends_earlier(replaced.as_ref(), Some(&key)) {
             // Published after the key, so that who sees the number finds the new version.
             self.changes.fetch_add(1, Release);
         }
     }
+}
+
+/// Whether a key that was `known` ends earlier as it is `now`; `None`: there is none.
+fn ends_earlier(known: Option<&Arc<ApiKey>>, now: Option<&Arc<ApiKey>>) -> bool {
+    let end = |key: Option<&Arc<ApiKey>>| {
+        let active = key.filter(|key| key.state == KeyState::Active);
+        active.map_or(i64::MIN, |key| key.expires.unwrap_or(i64::MAX))
+    };
+    end(now) < end(known)
 }
 
 #[cfg(test)]
@@ -561,6 +573,40 @@ mod tests {
     }
 
     #[test]
+    fn only_what_can_end_a_key_counts_as_a_change() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        let counts = |change: &dyn Fn()| {
+            let before = registry.changes();
+            change();
+            registry.changes() > before
+        };
+        let store = |key: ApiKey| counts(&|| put(&registry, key.clone()).unwrap());
+        let expiring = |expires| ApiKey { expires, ..key("a") };
+        assert!(!store(key("a")), "it is new");
+        assert!(!store(ApiKey { plan: Some("pro".into()), name: "n".into(), ..key("a") }));
+        assert!(!store(ApiKey { secrets: key("b").secrets, ..key("a") }), "a rotation ends nothing");
+        assert!(store(expiring(Some(100))));
+        assert!(!store(expiring(Some(200))) && !store(expiring(None)));
+        let file = |ids: &[(&str, Option<i64>)]| {
+            let key = |(id, expires): &(&str, _)| Arc::new(ApiKey { expires: *expires, ..key(id) });
+            counts(&|| drop(registry.set_file(ids.iter().map(key).collect())))
+        };
+        assert!(!file(&[("f", None), ("g", None)]));
+        assert!(!file(&[("f", None), ("g", None), ("h", None)]));
+        assert!(file(&[("f", Some(5)), ("g", None), ("h", None)]));
+        assert!(file(&[("f", Some(5)), ("g", None)]), "one is removed");
+        assert!(file(&[("f", Some(5)), ("g", None), ("a", Some(7))]), "it hides a longer one of the store");
+        assert!(!file(&[("f", Some(5)), ("g", None)]), "and that comes back");
+        let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
+        assert!(store(ApiKey { state: KeyState::Revoked { at: 1, reason: String::new() }, ..key("a") }));
+        assert!(!store(deleted), "it had ended already");
+        assert!(!counts(&|| registry.sweep(i64::MAX)), "it is forgotten");
+        put(&registry, key("c")).unwrap();
+        assert!(counts(&|| registry.refuse("c")));
+    }
+
+    #[test]
     fn a_key_of_the_file_hides_those_of_the_store_and_they_come_back() {
         let registry = ApiKeys::new(KeyStore::Redis);
         registry.set_store_up(true);
@@ -568,9 +614,7 @@ mod tests {
         put(&registry, key("b")).unwrap();
         let same_id = ApiKey { id: "a".into(), ..key("other") };
         let same_hash = ApiKey { id: "c".into(), ..key("b") };
-        let before = registry.changes();
         assert_eq!(registry.set_file(vec![Arc::new(same_id), Arc::new(same_hash)]), ["a", "b"]);
-        assert!(registry.changes() > before);
         assert_eq!(registry.find(&KeyHash::of(b"a"), 1), Err(KeyFault::Unknown));
         assert_eq!(registry.find(&KeyHash::of(b"b"), 1).unwrap().id, "c");
         assert_eq!(registry.set_file(Vec::new()), [""; 0]);
