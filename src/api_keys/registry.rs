@@ -573,6 +573,30 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_stored_keys_has_a_bound() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        let (any, stamp) = (key("any"), Stamp::of(&key("any")));
+        let numbered = |n: usize| {
+            let mut key = ApiKey { id: n.to_string().as_str().into(), ..any.clone() };
+            key.secrets[0].hash.0[..8].copy_from_slice(&n.to_le_bytes());
+            key
+        };
+        for n in 0..MAX_STORED_KEYS {
+            registry.merge(numbered(n), stamp);
+        }
+        assert_eq!(registry.counts().1, MAX_STORED_KEYS);
+        assert_eq!(put(&registry, numbered(MAX_STORED_KEYS)), Err(PutError::TooMany));
+        registry.merge(numbered(MAX_STORED_KEYS), stamp);
+        assert_eq!(
+            (registry.counts().1, registry.get(&MAX_STORED_KEYS.to_string())),
+            (MAX_STORED_KEYS, None)
+        );
+        let renamed = ApiKey { name: "known ones are changed".into(), ..numbered(7) };
+        assert_eq!(put(&registry, renamed), Ok(()));
+    }
+
+    #[test]
     fn only_what_can_end_a_key_counts_as_a_change() {
         let registry = ApiKeys::new(KeyStore::Redis);
         registry.set_store_up(true);
