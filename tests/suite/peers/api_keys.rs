@@ -17,6 +17,7 @@ on_each_topology!(
     of_changes_at_several_instances_the_latest_holds_everywhere,
     a_revocation_wins_over_a_later_change_at_another_instance,
     an_import_after_a_revocation_brings_no_key_back,
+    without_its_version_redis_still_has_all_keys,
     a_key_used_at_one_instance_is_seen_as_used_at_all,
     what_others_wrote_there_does_no_harm,
 );
@@ -187,6 +188,35 @@ fn an_import_after_a_revocation_brings_no_key_back(redis: &Deployment) {
     for instance in all {
         eventually("it is revoked", || instance.finds("a") == Err(KeyFault::Revoked));
     }
+}
+
+fn without_its_version_redis_still_has_all_keys(redis: &Deployment) {
+    let instances = [0, 1, 2].map(|_| Instance::start(redis));
+    for n in 0..450 {
+        instances[0].keys.put(key(&format!("k{n}"))).unwrap();
+    }
+    let all_know = |count| {
+        eventually("all are known", || {
+            instances.iter().all(|instance| instance.keys.counts().1 == count && !instance.keys.has_unsent())
+        });
+    };
+    all_know(450);
+    redis.cli(&["del", "ratelimit:{keys}:version"]);
+    instances[1].put(revoked("k7"));
+    instances[2].put(key("later"));
+    all_know(451);
+    let late = Instance::start(redis);
+    for instance in instances.iter().chain([&late]) {
+        eventually("they agree", || instance.records() == instances[0].records());
+        assert_eq!(instance.finds("k7"), Err(KeyFault::Revoked));
+    }
+    assert_eq!(late.keys.counts().1, 451);
+    // Numbers go on above those of the keys.
+    let number =
+        |key: &[&str]| redis.cli(key).trim().lines().last().unwrap_or_default().parse::<u64>().unwrap();
+    let last = number(&["zrange", "ratelimit:{keys}:order", "-1", "-1", "withscores"]);
+    assert_eq!(number(&["hget", "ratelimit:{keys}:version", "n"]), last);
+    assert!(last >= 452, "{last}");
 }
 
 fn a_key_used_at_one_instance_is_seen_as_used_at_all(redis: &Deployment) {
