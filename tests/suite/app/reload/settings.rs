@@ -1,11 +1,14 @@
 //! What takes effect at once, and what is told to need a restart.
 
-use std::{fs, io::Write};
+use std::{fs, io::Write, path::Path};
 
 use tempfile::TempDir;
 
 use super::{HEAD, KEY, file, keys_file, plain, reload, start, words, write_and_reload};
-use crate::harness::{Client, Origin, eventually, get, tollgate_in};
+use crate::{
+    harness::{Client, Config, Origin, Tollgate, command, eventually, get, tollgate_in},
+    store::redis_audit::warnings,
+};
 
 #[test]
 fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
@@ -215,4 +218,20 @@ fn a_store_of_api_keys_is_not_opened_by_a_reload() {
     assert!(words(&answer, "changed").contains(&"api_keys.required: true → false".to_owned()), "{answer}");
     assert!(words(&answer, "needs_restart").contains(&"api_keys.store: false → true".to_owned()), "{answer}");
     assert_eq!((status(), get(tollgate.address, "/", &[]).status), (200, 200));
+}
+
+#[test]
+fn an_error_in_a_file_of_api_keys_is_over_when_the_file_is_not_used_any_more() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let keys = directory.path().join("keys.yaml");
+    fs::write(&keys, keys_file(&[KEY])).unwrap();
+    let mut command = command(Path::new("."));
+    command.args(["run", "--config", "proxy.yaml"]).env("TOLLGATE_DOCTOR_MINUTE_MS", "600");
+    let yaml = plain(origin.address, &format!("api_keys: {{ file: {} }}\n", keys.display()));
+    let tollgate = Tollgate::launch(command, Config::yaml(yaml));
+    fs::write(&keys, "nonsense").unwrap();
+    let is_warned = || warnings(&tollgate).iter().any(|warning| warning.contains("keys.yaml"));
+    eventually("it is reported", is_warned);
+    reload(&tollgate, &plain(origin.address, ""));
+    eventually("it is over", || !is_warned());
 }
