@@ -441,6 +441,8 @@ fn ends_earlier(known: Option<&Arc<ApiKey>>, now: Option<&Arc<ApiKey>>) -> bool 
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use proptest::prelude::*;
 
     use super::{
@@ -531,7 +533,7 @@ mod tests {
         registry.set_store_up(true);
         assert_eq!(put(&registry, key("a")), Ok(()));
         let copy = ApiKey { id: "b".into(), ..key("a") };
-        assert_eq!(put(&registry, copy.clone()), Err(PutError::SecretInUse("a".into())));
+        assert_eq!(put(&registry, copy), Err(PutError::SecretInUse("a".into())));
         let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
         assert_eq!(put(&registry, deleted), Ok(()));
         assert_eq!(registry.get("a").unwrap().changed, 2, "it is later than the one that it replaces");
@@ -567,8 +569,8 @@ mod tests {
         let revoked = at(5, KeyState::Revoked { at: 5, reason: "leaked".into() });
         let deleted = at(3, KeyState::Deleted { at: 3 });
         for (less, greater) in [(&changed, &revoked), (&changed, &deleted), (&revoked, &deleted)] {
-            assert_eq!(merged([less, greater].into_iter()), [greater.clone()]);
-            assert_eq!(merged([greater, less].into_iter()), [greater.clone()]);
+            assert_eq!(merged([less, greater].into_iter()), slice::from_ref(greater));
+            assert_eq!(merged([greater, less].into_iter()), slice::from_ref(greater));
         }
     }
 

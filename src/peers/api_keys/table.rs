@@ -181,7 +181,7 @@ mod tests {
             format!("{} {} {} {json}", stamp.finality, stamp.changed, stamp.tie).into_bytes()
         };
         let json = record::encode(&key);
-        assert_eq!(parse(&stored(stamp, &json)), Some((key.clone(), stamp)));
+        assert_eq!(parse(&stored(stamp, &json)), Some((key, stamp)));
         let (later, revoked) =
             (Stamp { changed: stamp.changed + 1, ..stamp }, Stamp { finality: 1, ..stamp });
         for (stamp, json) in [(later, json.as_str()), (revoked, json.as_str()), (stamp, "{}"), (stamp, "")] {
