@@ -12,7 +12,7 @@ use super::{
 };
 use crate::config::{
     checks::{
-        denied_addresses, doubtful_paths, ineffective_limits, required_credential, route_actions,
+        denied_addresses, doubtful_paths, ineffective_limits, route_actions,
         route_coverage::{DraftIndex, DraftRoute},
         unreachable_routes,
     },
@@ -309,8 +309,8 @@ fn draft_route<'t>(
     let request_headers = edits(settings.request_headers, "request_headers");
     let response_headers = edits(settings.response_headers, "response_headers");
     let require = settings.require.or(are_keys_required.then_some(Require::ApiKey));
-    if let Some(value) = mapping.peek("require") {
-        required_credential::check(value, settings.require, identity);
+    if let (Some(require), Some(value)) = (settings.require, mapping.peek("require")) {
+        identity.report_without_credential(require, value);
     }
     if settings.usage
         && let Some(value) = mapping.peek("usage")
