@@ -50,7 +50,7 @@ pub(super) struct Checks<'a> {
 pub(super) enum SkipReason<'a> {
     /// It is a CORS preflight.
     Preflight,
-    /// It meets a condition of `exempt`.
+    /// It meets a condition of `exempt`, or its plan has no limit.
     Exempt(&'a Condition),
     /// It lacks the value that `distinct` counts, under these limits.
     NoValue(VariantRef),
@@ -66,10 +66,6 @@ impl<'a> Checks<'a> {
             let Some(policy) = context.rules.policies.get(index) else { continue };
             if is_preflight && !policy.preflight {
                 checks.skipped.push((index, SkipReason::Preflight));
-                continue;
-            }
-            if let Some(condition) = policy.exempt.iter().find(|of| is_met(of, context)) {
-                checks.skipped.push((index, SkipReason::Exempt(condition)));
                 continue;
             }
             match checks.add(index, policy, &details) {
@@ -136,14 +132,10 @@ impl<'a> Checks<'a> {
         details: &Details<'_, '_, '_>,
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let attributes = details.context.attributes();
-        let nth = policy.overrides.iter().position(|(of, _)| is_met(of, details.context));
-        if nth.is_none()
-            && let Some(plan) = policy.unlimited.iter().find(|of| is_met(of, details.context))
-        {
-            return Ok(Some(SkipReason::Exempt(plan)));
-        }
-        let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
-        let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
+        let (variant, policy) = match policy.applicable(|of| is_met(of, details.context)) {
+            Ok((variant, limits)) => (VariantRef { policy: index, variant }, limits),
+            Err(condition) => return Ok(Some(SkipReason::Exempt(condition))),
+        };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
         let cost = cost(&policy.cost, attributes.headers, attributes.is_peer_trusted);

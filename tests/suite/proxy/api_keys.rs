@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::harness::{Config, Issuer, Origin, Reply, Tollgate, eventually, get, in_seconds, request};
+use crate::harness::{Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, get, in_seconds, request};
 
 const ACME: &str = "tgk_acmeacme01_0123456789abcdefghijABCDEFGHIJ01_000000";
 const ACME_SECOND: &str = "acme-second-key-0001";
@@ -263,6 +263,45 @@ fn optional_keys_are_checked_if_there_are_any_and_preflights_need_none() {
         (refused.status, refused.header("access-control-allow-origin")),
         (401, Some("https://app.example.com"))
     );
+}
+
+#[test]
+fn the_usage_of_all_limits_is_one_question_and_unknown_while_redis_is_away() {
+    let (origin, directory, redis) = (Origin::ok(), keys(), Redis::start());
+    let policies = "
+plans: { pro: { one: 5/1h } }
+policies:
+  one: { algorithm: fixed_window, key: customer, limit: 1/1h }
+  two: { algorithm: sliding_log, key: api_key, limit: 7/1h }
+  three: { algorithm: gcra, key: [customer, api_key], limit: 9/1h }
+  off: { algorithm: fixed_window, key: customer, limit: 9/1h, exempt: [\"customer:acme\"] }
+";
+    let rest = format!("store: {{ redis: {{ url: \"{}\" }} }}\n{policies}{ROUTES}", redis.url())
+        .replace("[per-customer, free-of]", "[one, two, three, off]");
+    let tollgate = start(&origin, &directory, "", &rest);
+    let ask = |path: &str, key: &str| get(tollgate.address, path, &[("x-api-key", key)]);
+    assert_eq!([ask("/", ACME).status, ask("/", ACME).status, ask("/", ACME_SECOND).status], [200; 3]);
+    let batches = || {
+        let metrics = get(tollgate.admin, "/metrics", &[]).text();
+        let count = metrics.lines().find_map(|line| line.strip_prefix("tollgate_store_batch_size_count "));
+        count.and_then(|count| count.parse::<f64>().ok())
+    };
+    let before = batches().unwrap();
+    let usage = ask("/usage", ACME).json();
+    assert_eq!(batches(), Some(before + 1.0), "{usage:#}");
+    let limits = usage["limits"].as_array().unwrap();
+    let rows: Vec<_> = limits.iter().map(|of| (&of["policy"], &of["used"], &of["remaining"])).collect();
+    let row = |policy: &str, used: u64, remaining: u64| (json!(policy), json!(used), json!(remaining));
+    let expected = [row("one", 3, 2), row("two", 2, 5), row("three", 3, 6), row("three", 2, 7)];
+    for (found, expected) in rows.iter().zip(&expected) {
+        assert_eq!(*found, (&expected.0, &expected.1, &expected.2), "{usage:#}");
+    }
+    assert_eq!(limits[4], json!({ "policy": "off", "unlimited": true }));
+    redis.pause();
+    let away = ask("/usage", ACME);
+    redis.resume();
+    assert_eq!((away.status, away.header("retry-after")), (503, Some("1")), "{}", away.text());
+    eventually("Redis is asked again", || ask("/usage", ACME).status == 200);
 }
 
 #[test]
