@@ -287,7 +287,7 @@ impl<'r, S: Store> Replay<'r, S> {
                 identity
             }
             LoggedUser::Absent | LoggedUser::Unknown => {
-                let mut identity = self.rules.identify(facts, || logged.time);
+                let mut identity = self.rules.identify(facts, || logged.time, |_| ());
                 // No log has a whole key.
                 identity.key = None;
                 identity

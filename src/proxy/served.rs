@@ -112,7 +112,7 @@ impl<'a, S> Served<'a, S> {
     }
 
     fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
-        let identity = rules.identify(facts, || self.exchange.time());
+        let identity = rules.identify(facts, || self.exchange.time(), |_| ());
         self.exchange.set_user(rules.written_user(&identity));
         if let Some(Ok(key)) = &identity.key {
             self.exchange.set_key(key);
