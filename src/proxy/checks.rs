@@ -14,7 +14,7 @@ use super::{
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{Condition, Cost, Missing},
+    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing},
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -81,13 +81,12 @@ impl<'a> Checks<'a> {
         checks
     }
 
-    /// The check of a request whose credential is wrong: it is counted by address. There is none without `api_keys`.
+    /// The check of a request whose credential is wrong: it is counted by address.
     pub(super) fn of_attempt(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
-        let attempts =
-            context.rules.keys.as_ref().and_then(|_| context.rules.policies.iter().enumerate().last());
-        if let Some((index, policy)) = attempts {
+        let last = context.rules.policies.iter().enumerate().last();
+        if let Some((index, policy)) = last.filter(|(_, policy)| policy.name == ATTEMPTS_POLICY) {
             // Every request has an address.
             let _identified = checks.add(index, policy, &details);
         }

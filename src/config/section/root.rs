@@ -41,7 +41,15 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates, has_api_keys);
     let store = Store::read(mapping.take("store"));
-    let policies = policies::policies(mapping.take("policies"), identity, &plans, api_keys.as_ref(), &store);
+    let limits_attempts = has_api_keys || routes::require_credentials(mapping.peek("routes"));
+    let policies = policies::policies(
+        mapping.take("policies"),
+        identity,
+        &plans,
+        api_keys.as_ref(),
+        limits_attempts,
+        &store,
+    );
     plans::report_unknown_policies(&plans, &policies);
     let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());

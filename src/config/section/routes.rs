@@ -90,11 +90,11 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(unset = "requests have another reply", example = "true", see = ["api_keys"])]
     usage: bool,
     /// The credential that a request must have; without it, it gets 401. `none` also ignores keys that are not valid.
-    /// `any` is a valid key or a verified user.
+    /// `any` is a valid key or a verified user. An address that sends too many wrong keys or tokens gets 429.
     #[setting(
         unset = "`api_key` if `api_keys.required`; else a request needs none, and a key that is not valid gets 401"
     )]
-    #[setting(example = "none", see = ["api_keys.required", "user"])]
+    #[setting(example = "none", see = ["api_keys.required", "api_keys.attempts", "user"])]
     require: Option<Require>,
     /// The names of policies that apply to this route, in addition to those of its upstream.
     #[setting(list(text = RESOURCE, Unique), unset = "those of the upstream alone", example = "[per-ip]")]
@@ -140,6 +140,13 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(mapping(Cors), unset = "the upstream's own CORS headers are forwarded")]
     #[setting(example = "{ origins: [\"https://app.example.com\"] }", see = ["policies.*.preflight"])]
     cors: Option<Cursor<'t>>,
+}
+
+/// Whether a route requires a credential. Unlike [`routes`], this needs no other section.
+pub(super) fn require_credentials(value: Option<Cursor<'_>>) -> bool {
+    let items = value.filter(|list| list.is_list()).and_then(Cursor::list).unwrap_or_default();
+    let mut required = items.into_iter().filter_map(|route| route.entry("require")?.scalar());
+    required.any(|required| required != Require::None.name())
 }
 
 /// Reads all routes. `None` if one is invalid. `certified`: see [`unreachable_routes::warn_of_uncertified`].

@@ -266,6 +266,53 @@ fn optional_keys_are_checked_if_there_are_any_and_preflights_need_none() {
 }
 
 #[test]
+fn wrong_tokens_are_counted_by_address_without_api_keys() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let issuer = Issuer::new(Algorithm::ES256);
+    let public = directory.path().join("issuer.pem");
+    fs::write(&public, issuer.public()).unwrap();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+user: [{{ jwt: {{ key: {{ file: \"{}\" }}, algorithm: ES256 }} }}]
+policies: {{ per-user: {{ algorithm: fixed_window, key: user, limit: 3/1h }} }}
+bans: {{ guessing: {{ key: ip, policies: [api_keys], after: 5/1m, for: 10m }} }}
+upstreams: {{ a: {{ endpoints: [\"http://{}\"] }} }}
+routes:
+  - {{ path: /user/*, upstream: a, require: user, policies: [per-user] }}
+  - {{ path: /*, upstream: a }}
+",
+        public.display(),
+        origin.address
+    )));
+    let token = issuer.sign(&json!({ "sub": "ann", "exp": in_seconds(3600) }));
+    let ask = |path: &str, token: &str| {
+        let credential = [("authorization", &*format!("Bearer {token}"))];
+        request(tollgate.address, "POST", path, &credential, b"").status
+    };
+    let guess = |number: usize| {
+        let expired = json!({ "sub": "ann", "exp": 1 + number });
+        ask("/user/a", &issuer.sign(&expired))
+    };
+    assert_eq!((0..30).map(guess).collect::<Vec<_>>(), [401; 30]);
+    assert_eq!([guess(30), guess(31)], [429, 429]);
+    assert_eq!(
+        ask("/user/a", &token),
+        200,
+        "guesses take nothing of the user's own limit, nor of its address"
+    );
+    assert_eq!(get(tollgate.address, "/user/a", &[]).status, 401, "a request without a token is no guess");
+    assert_eq!(ask("/other", "a-token-of-the-upstream"), 200, "the route requires none");
+    for number in 32..35 {
+        assert_eq!(guess(number), 429);
+    }
+    eventually("the ban", || guess(35) == 403);
+    assert_eq!(ask("/user/a", &token), 403);
+    let limited = || tollgate.admin("GET", "/v1/blocked/127.0.0.1").text();
+    assert!(limited().contains(r#""api_keys""#), "{}", limited());
+    eventually("the hint", || limited().contains("password guessing"));
+}
+
+#[test]
 fn the_usage_of_all_limits_is_one_question_and_unknown_while_redis_is_away() {
     let (origin, directory, redis) = (Origin::ok(), keys(), Redis::start());
     let policies = "
