@@ -61,8 +61,8 @@ pub(super) fn policies<'t>(
         let policy = mapping.and_then(|mapping| policy(name, mapping, identity, plans)).map(Arc::new);
         if let Some(policy) = &policy {
             large_keys::warn(value, limit, policy, &memory);
-            if let (Some(key), Some(api_keys)) = (value.entry("key"), api_keys) {
-                key_limits::warn(key, policy, api_keys);
+            if let Some(api_keys) = api_keys {
+                key_limits::warn(value, policy, api_keys);
             }
             calendar_windows::warn(value, policy, store);
         }
