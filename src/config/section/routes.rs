@@ -35,10 +35,10 @@ use crate::config::{
 #[settings(rules(
     One(&["upstream", "upstreams", "reply", "redirect", "usage"]),
     With("split_by", "upstreams"),
-    AtMostOne(&["rewrite", "reply", "redirect"]),
-    AtMostOne(&["request_headers", "reply", "redirect"]),
-    AtMostOne(&["timeouts", "reply", "redirect"]),
-    AtMostOne(&["retry", "reply", "redirect"])
+    AtMostOne(&["rewrite", "reply", "redirect", "usage"]),
+    AtMostOne(&["request_headers", "reply", "redirect", "usage"]),
+    AtMostOne(&["timeouts", "reply", "redirect", "usage"]),
+    AtMostOne(&["retry", "reply", "redirect", "usage"])
 ))]
 pub(in crate::config) struct RouteSettings<'t> {
     /// The name of the route in logs and metrics.

@@ -203,6 +203,23 @@ fn nothing_else_sees_the_key() {
 }
 
 #[test]
+fn a_key_in_a_query_is_passed_on_once_beside_a_rewritten_path() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let routes = "routes: [{ path: /v1/*, upstream: a, rewrite: { strip_prefix: /v1 } }]\n";
+    let settings = "from: [{ header: x-api-key }, { query: api_key }], forward: true";
+    let tollgate = start(&origin, &directory, settings, &format!("{PLANS}{routes}"));
+    for (sent, passed_on) in [
+        (format!("/v1/files/a?api_key={ACME}&x=1"), format!("GET /files/a?x=1&api_key={ACME} ")),
+        (format!("/v1/files/a?api_key={ACME}"), format!("GET /files/a?api_key={ACME} ")),
+        (format!("/v1?x=1&api_key={ACME}"), format!("GET /?x=1&api_key={ACME} ")),
+    ] {
+        assert_eq!(get(tollgate.address, &sent, &[]).status, 200, "{sent}");
+        let head = last_head(&origin);
+        assert!(head.starts_with(&passed_on) && head.matches(ACME).count() == 1, "{sent}: {head}");
+    }
+}
+
+#[test]
 fn upstreams_get_the_key_if_they_are_to() {
     let (origin, directory) = (Origin::ok(), keys());
     let settings = "from: [{ header: x-api-key }, { query: api_key }], forward: true";
@@ -263,6 +280,38 @@ fn optional_keys_are_checked_if_there_are_any_and_preflights_need_none() {
         (refused.status, refused.header("access-control-allow-origin")),
         (401, Some("https://app.example.com"))
     );
+}
+
+#[test]
+fn a_preflight_needs_no_key_where_a_route_requires_one_or_shows_the_usage() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let cors = "cors: { origins: [\"https://app.example.com\"], methods: [GET, PUT] }";
+    let routes = format!(
+        "routes:
+  - {{ path: /usage, usage: true, {cors} }}
+  - {{ path: /keyed/*, upstream: a, require: api_key, {cors} }}
+  - {{ path: /plain/*, upstream: a, require: api_key }}
+"
+    );
+    let tollgate = start(&origin, &directory, "", &format!("{PLANS}{routes}"));
+    let preflight = |path: &str, from: &str| {
+        let fields = [("origin", from), ("access-control-request-method", "GET")];
+        let reply = request(tollgate.address, "OPTIONS", path, &fields, b"");
+        let allows = ["access-control-allow-origin", "access-control-allow-methods"];
+        (reply.status, allows.map(|name| reply.header(name).map(str::to_owned)))
+    };
+    let (app, granted) = ("https://app.example.com", ["https://app.example.com", "GET, PUT"]);
+    for path in ["/usage", "/keyed/a"] {
+        assert_eq!(preflight(path, app), (204, granted.map(|value| Some(value.to_owned()))), "{path}");
+        assert_eq!(preflight(path, "https://elsewhere.example").0, 403, "{path}");
+        let cross = [("origin", app)];
+        let refused = get(tollgate.address, path, &cross);
+        assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, Some(app)));
+    }
+    assert!(origin.heads().is_empty(), "preflights are answered here");
+    assert_eq!(preflight("/plain/a", app).0, 200, "the upstream answers it");
+    let usage = get(tollgate.address, "/usage", &[("origin", app), ("x-api-key", ACME)]);
+    assert_eq!((usage.status, usage.header("access-control-allow-origin")), (200, Some(app)));
 }
 
 #[test]
