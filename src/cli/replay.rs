@@ -103,8 +103,10 @@ fn text(report: &Report, most_keys: usize) -> String {
         text += &format!("Without a route, or malformed: {}\n", share(*refused));
     }
     if *unchecked > 0 {
-        text +=
-            &format!("Refused before the policies (a ban, a body that is too long): {}\n", share(*unchecked));
+        text += &format!(
+            "Refused before the policies (a ban, a missing credential, a body that is too long): {}\n",
+            share(*unchecked)
+        );
     }
     if !report.policies.is_empty() {
         let head = ["POLICY", "MODE", "CHECKED", "DENIED", "DELAYED", "KEYS DENIED", "NOT IN LOG"];

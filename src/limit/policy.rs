@@ -235,6 +235,25 @@ impl Policy {
         })
     }
 
+    /// The limits for a request that meets the conditions for which `is_met` is true, with their place among
+    /// [`Self::variants`].
+    ///
+    /// # Errors
+    /// The request is not limited, because of this condition.
+    #[inline]
+    pub fn applicable(
+        &self,
+        is_met: impl Fn(&model::Condition) -> bool,
+    ) -> Result<(usize, &Self), &model::Condition> {
+        if let Some(condition) = self.exempt.iter().find(|of| is_met(of)) {
+            return Err(condition);
+        }
+        match self.overrides.iter().enumerate().find(|(_, (of, _))| is_met(of)) {
+            Some((nth, (_, limits))) => Ok((nth + 1, limits)),
+            None => self.unlimited.iter().find(|of| is_met(of)).map_or(Ok((0, self)), Err),
+        }
+    }
+
     /// The policy itself and its overrides.
     pub fn variants(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.overrides.iter().map(|(_, variant)| variant))

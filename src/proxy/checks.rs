@@ -14,7 +14,7 @@ use super::{
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{Condition, Cost, Missing},
+    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing},
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -50,7 +50,7 @@ pub(super) struct Checks<'a> {
 pub(super) enum SkipReason<'a> {
     /// It is a CORS preflight.
     Preflight,
-    /// It meets a condition of `exempt`.
+    /// It meets a condition of `exempt`, or its plan has no limit.
     Exempt(&'a Condition),
     /// It lacks the value that `distinct` counts, under these limits.
     NoValue(VariantRef),
@@ -68,10 +68,6 @@ impl<'a> Checks<'a> {
                 checks.skipped.push((index, SkipReason::Preflight));
                 continue;
             }
-            if let Some(condition) = policy.exempt.iter().find(|of| is_met(of, context)) {
-                checks.skipped.push((index, SkipReason::Exempt(condition)));
-                continue;
-            }
             match checks.add(index, policy, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => {
@@ -85,13 +81,12 @@ impl<'a> Checks<'a> {
         checks
     }
 
-    /// The check of a request whose credential is wrong: it is counted by address. There is none without `api_keys`.
+    /// The check of a request whose credential is wrong: it is counted by address.
     pub(super) fn of_attempt(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
-        let attempts =
-            context.rules.keys.as_ref().and_then(|_| context.rules.policies.iter().enumerate().last());
-        if let Some((index, policy)) = attempts {
+        let last = context.rules.policies.iter().enumerate().last();
+        if let Some((index, policy)) = last.filter(|(_, policy)| policy.name == ATTEMPTS_POLICY) {
             // Every request has an address.
             let _identified = checks.add(index, policy, &details);
         }
@@ -136,14 +131,10 @@ impl<'a> Checks<'a> {
         details: &Details<'_, '_, '_>,
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let attributes = details.context.attributes();
-        let nth = policy.overrides.iter().position(|(of, _)| is_met(of, details.context));
-        if nth.is_none()
-            && let Some(plan) = policy.unlimited.iter().find(|of| is_met(of, details.context))
-        {
-            return Ok(Some(SkipReason::Exempt(plan)));
-        }
-        let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
-        let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
+        let (variant, policy) = match policy.applicable(|of| is_met(of, details.context)) {
+            Ok((variant, limits)) => (VariantRef { policy: index, variant }, limits),
+            Err(condition) => return Ok(Some(SkipReason::Exempt(condition))),
+        };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
         let cost = cost(&policy.cost, attributes.headers, attributes.is_peer_trusted);

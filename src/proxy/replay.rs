@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use super::{
 };
 use crate::{
     abuse::is_pseudonym,
+    api_keys::{ApiKey, KeyState},
     config::model::{Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, UserSource},
     identity::{Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
     limit::{
@@ -46,6 +48,8 @@ pub struct LoggedRequest {
     pub duration: Option<i64>,
     pub client: IpAddr,
     pub user: LoggedUser,
+    /// Its valid API key. `None`: it had none, or the log does not say.
+    pub key: Option<LoggedKey>,
     /// With the header fields that the log has.
     pub request: request::Parts,
     /// The status of its response.
@@ -75,6 +79,34 @@ pub enum LoggedUser {
     /// The request had no user.
     Absent,
     Unknown,
+}
+
+/// The API key of a request, according to the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedKey {
+    pub id: CompactString,
+    pub customer: CompactString,
+    pub plan: Option<CompactString>,
+}
+
+impl LoggedKey {
+    /// Its record, without what no log has.
+    fn record(self) -> ApiKey {
+        let Self { id, customer, plan } = self;
+        ApiKey {
+            id,
+            secrets: Vec::new(),
+            customer,
+            plan,
+            name: CompactString::default(),
+            labels: BTreeMap::new(),
+            created: 0,
+            expires: None,
+            routes: Vec::new(),
+            state: KeyState::Active,
+            changed: 0,
+        }
+    }
 }
 
 /// The verdict on a replayed request.
@@ -276,23 +308,18 @@ impl<'r, S: Store> Replay<'r, S> {
 
     /// The user of the request, from the name in the log, or from header fields that the log has.
     fn identify(&self, logged: &LoggedRequest, facts: &RequestFacts<'_>) -> Identity {
+        let key = logged.key.clone().map(|key| Ok(Arc::new(key.record())));
         match &logged.user {
             LoggedUser::Named(name) if is_pseudonym(name) => {
-                Identity { pseudonym: Some(name.clone()), ..Identity::default() }
+                Identity { pseudonym: Some(name.clone()), key, ..Identity::default() }
             }
             LoggedUser::Named(name) => {
-                let user = Some(name.clone());
-                let mut identity =
-                    Identity { user, is_verified: self.is_user_verified, ..Identity::default() };
+                let (user, is_verified) = (Some(name.clone()), self.is_user_verified);
+                let mut identity = Identity { user, is_verified, key, ..Identity::default() };
                 self.rules.add_pseudonym(&mut identity);
                 identity
             }
-            LoggedUser::Absent | LoggedUser::Unknown => {
-                let mut identity = self.rules.identify(facts, || logged.time);
-                // No log has a whole key.
-                identity.key = None;
-                identity
-            }
+            LoggedUser::Absent | LoggedUser::Unknown => self.rules.identify_holder(facts, key, |_| ()),
         }
     }
 
@@ -572,10 +599,8 @@ impl KnownRequest<'_> {
                 Some(user) => user != name || self.is_user_verified,
                 None => *self.user == LoggedUser::Absent,
             },
-            Condition::Jwt { .. }
-            | Condition::Tls { .. }
-            | Condition::OfKey { .. }
-            | Condition::Header { .. } => false,
+            Condition::OfKey { .. } => self.attributes.key.is_some(),
+            Condition::Jwt { .. } | Condition::Tls { .. } | Condition::Header { .. } => false,
         }
     }
 
@@ -617,11 +642,12 @@ impl KnownRequest<'_> {
 
     /// Whether the request itself, and not only the log, lacks a part of `key`.
     fn lacks(&self, key: &KeyRecipe) -> bool {
-        let RequestAttributes { user, pseudonym, .. } = self.attributes;
-        *self.user == LoggedUser::Absent
-            && user.is_none()
-            && pseudonym.is_none()
-            && key.0.contains(&KeyPart::User)
+        let RequestAttributes { user, pseudonym, key: of_request, .. } = self.attributes;
+        key.0.iter().any(|part| match part {
+            KeyPart::User => *self.user == LoggedUser::Absent && user.is_none() && pseudonym.is_none(),
+            KeyPart::OfKey(field) => of_request.is_some_and(|key| key.field(*field).is_none()),
+            _ => false,
+        })
     }
 
     fn has_duration_for(&self, policy: &Policy) -> bool {

@@ -15,13 +15,15 @@ use super::{
     headers::{self, Via, X_FORWARDED_FOR},
     peer::Peer,
     quota::QuotaTexts,
-    request_context::RequestFacts,
+    request_context::{RequestFacts, RequestKey},
 };
 use crate::{
     abuse::{self, UserNaming, bans},
     api_keys::ApiKeys,
     config::model::{AddressHeader, ClientLimits, Config},
-    identity::{AccessRules, AddressIdentifier, Identity, RequestKeys, TrustedProxies, Verifier, identify},
+    identity::{
+        AccessRules, AddressIdentifier, Identity, RequestKeys, TrustedProxies, Verifier, identify_with,
+    },
     limit::Policy,
     router::{Rejection, Router, Target},
     telemetry::diagnostics::UntrustedPeer,
@@ -98,10 +100,27 @@ impl Rules {
     }
 
     /// Identifies the user of a request. If names are not stored, the user's pseudonym for keys is made here, once
-    /// per request. `now`: its time, in microseconds since the Unix epoch.
-    pub(super) fn identify(&self, facts: &RequestFacts<'_>, now: impl FnOnce() -> i64) -> Identity {
+    /// per request. `now`: its time, in microseconds since the Unix epoch. `on_source`: called with the index of each
+    /// source that is tried.
+    pub(super) fn identify(
+        &self,
+        facts: &RequestFacts<'_>,
+        now: impl FnOnce() -> i64,
+        on_source: impl FnMut(usize),
+    ) -> Identity {
         let key = self.keys.as_ref().and_then(|keys| keys.find(facts.request, now));
-        let mut identity = identify(&self.config.user, &self.verifier, facts.credentials(&key));
+        self.identify_holder(facts, key, on_source)
+    }
+
+    /// Like [`Self::identify`], for a request whose API key is `key`.
+    pub(super) fn identify_holder(
+        &self,
+        facts: &RequestFacts<'_>,
+        key: RequestKey,
+        on_source: impl FnMut(usize),
+    ) -> Identity {
+        let credentials = facts.credentials(&key);
+        let mut identity = identify_with(&self.config.user, &self.verifier, credentials, on_source);
         identity.key = key;
         self.add_pseudonym(&mut identity);
         identity

@@ -63,6 +63,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
             Ok(ResponseSource::Usage) => {
+                client.timer().wait_for_store();
                 let reply = Box::pin(usage::reply(&*worker.store, &context)).await;
                 let reply = LocalReply { reply, origin: ReplyOrigin::Route };
                 return Ok(Box::pin(served.respond(&request, reply)).await);

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Response, Version, request};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -112,7 +112,7 @@ impl<'a, S> Served<'a, S> {
     }
 
     fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
-        let identity = rules.identify(facts, || self.exchange.time());
+        let identity = rules.identify(facts, || self.exchange.time(), |_| ());
         self.exchange.set_user(rules.written_user(&identity));
         if let Some(Ok(key)) = &identity.key {
             self.exchange.set_key(key);
@@ -146,11 +146,19 @@ impl<'a, S> Served<'a, S> {
         found: &Found,
         is_safe: bool,
     ) {
-        let Self { worker, exchange, .. } = self;
         let status = forwarded.response.status();
-        exchange.forward_responded(&forwarded.host.endpoint, status);
+        self.exchange.forward_responded(&forwarded.host.endpoint, status);
+        if !route.policies.is_empty() {
+            self.record_response(found, is_safe, status);
+        }
+    }
+
+    /// Records a response if it tells something about its client.
+    #[inline]
+    fn record_response(&self, found: &Found, is_safe: bool, status: StatusCode) {
+        let Self { worker, exchange, .. } = self;
         let address = worker.rules.identifying_address(found.client.ip);
-        if !route.policies.is_empty() && worker.recorder.wants_response(address, status) {
+        if worker.recorder.wants_response(address, status) {
             worker.recorder.record_response(&ObservedResponse {
                 client: abuse::masked(address, worker.config().client_address.ipv6_prefix),
                 request: RequestLine { is_safe, path: found.target.path(), query: found.target.query() },
@@ -280,7 +288,13 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
                 record_offense(worker, &self.exchange, context, || [(policy, "")].into_iter());
                 self.exchange.verdict.deny(policy);
             }
-            (RefusedBy::Credential(_), _) => self.exchange.verdict.reject_credential(),
+            (RefusedBy::Credential(fault), Some(context)) => {
+                self.exchange.verdict.reject_credential();
+                if fault.is_attempt() {
+                    let is_safe = context.request().method.is_safe();
+                    self.record_response(context.found, is_safe, StatusCode::UNAUTHORIZED);
+                }
+            }
             _ => {}
         }
         Err(refused)

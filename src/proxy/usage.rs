@@ -8,7 +8,10 @@ use crate::{
     api_keys::{ApiKey, KeyField},
     config::model::{KeyPart, KeyRecipe},
     identity::{Identity, identifier},
-    limit::{LimitUsage, Policy, StoreAdmin},
+    limit::{
+        Check, DecisionSource, Store,
+        algorithm::{Detail, Verdict},
+    },
 };
 
 #[derive(Serialize)]
@@ -48,37 +51,46 @@ struct TightestUsage {
     reset: u64,
 }
 
-impl From<LimitUsage> for TightestUsage {
-    fn from(LimitUsage { used, verdict }: LimitUsage) -> Self {
-        let reset = verdict.reset.max(0).unsigned_abs().div_ceil(1_000_000);
-        Self { limit: verdict.limit, used, remaining: verdict.remaining, reset }
+impl From<Verdict> for TightestUsage {
+    fn from(Verdict { limit, remaining, reset, .. }: Verdict) -> Self {
+        let reset = reset.max(0).unsigned_abs().div_ceil(1_000_000);
+        Self { limit, used: limit.saturating_sub(remaining), remaining, reset }
     }
 }
 
-/// The reply for the holder of a key. It takes nothing from the limits.
-pub(super) async fn reply<S: StoreAdmin>(store: &S, context: &RequestContext<'_, '_>) -> Reply {
+/// The reply for the holder of a key. It takes nothing from the limits. The store is asked once about all of them;
+/// while it is away, nobody knows what is left.
+pub(super) async fn reply<S: Store>(store: &S, context: &RequestContext<'_, '_>) -> Reply {
     let Some(key) = context.found.identity.valid_key() else {
         let detail = "The usage of limits is shown for a valid API key.";
         return Reply::problem(StatusCode::FORBIDDEN, detail);
     };
     let (ApiKey { customer, id, plan, .. }, identity) = (key, &context.found.identity);
-    let mut limits = Vec::new();
+    let (mut rows, mut checks) = (Vec::new(), Vec::new());
     for policy in context.rules.policies.iter().filter(|policy| !policy.is_shadow) {
         for recipe in policy.keys.iter().filter(|recipe| is_of_holder(recipe, identity)) {
             let Some(identifier) = identifier(recipe, context.attributes()) else { continue };
-            let Some(limited) = applicable(policy, context) else {
-                limits.push(PolicyUsage::Unlimited { policy: &policy.name, unlimited: true });
-                continue;
-            };
-            let Ok(usage) = store.peek(limited, &identifier).await else { return Reply::undecided() };
-            limits.push(PolicyUsage::Limited {
-                policy: &policy.name,
-                key: identifier.into(),
-                limits: limited.limits().collect(),
-                tightest: usage.into(),
-            });
+            let limited = policy.applicable(|of| is_met(of, context)).ok();
+            rows.push((&*policy.name, limited.map(|_| checks.len())));
+            checks.extend(limited.map(|(_, policy)| Check {
+                policy,
+                identifier,
+                cost: 0,
+                detail: Detail::None,
+            }));
         }
     }
+    let decision = store.look(&checks).await.ok();
+    let Some(decision) = decision.filter(|decision| decision.source != DecisionSource::Fallback) else {
+        return Reply::undecided();
+    };
+    let row = |(policy, limited): (_, Option<usize>)| {
+        let Some(nth) = limited else { return Some(PolicyUsage::Unlimited { policy, unlimited: true }) };
+        let (check, verdict) = (checks.get(nth)?, *decision.verdicts.get(nth)?);
+        let (key, limits) = (check.identifier.to_string(), check.policy.limits().collect());
+        Some(PolicyUsage::Limited { policy, key, limits, tightest: verdict.into() })
+    };
+    let limits = rows.into_iter().filter_map(row).collect();
     let usage = Usage { customer, api_key: id, plan: plan.as_deref(), limits };
     let Ok(body) = serde_json::to_vec(&usage) else { return Reply::undecided() };
     let mut reply = Reply::json(StatusCode::OK, "".into(), body.into());
@@ -97,15 +109,4 @@ fn is_of_holder(recipe: &KeyRecipe, identity: &Identity) -> bool {
     // Others have the plan, too.
     let is_plan = |part: &KeyPart| *part == KeyPart::OfKey(KeyField::Plan);
     recipe.0.iter().any(is_own) && recipe.0.iter().all(|part| is_own(part) || is_plan(part))
-}
-
-/// The limits that apply to the request. `None`: it is not limited.
-fn applicable<'r>(policy: &'r Policy, context: &RequestContext<'r, '_>) -> Option<&'r Policy> {
-    if policy.exempt.iter().any(|of| is_met(of, context)) {
-        return None;
-    }
-    if let Some((_, variant)) = policy.overrides.iter().find(|(of, _)| is_met(of, context)) {
-        return Some(variant);
-    }
-    (!policy.unlimited.iter().any(|of| is_met(of, context))).then_some(policy)
 }

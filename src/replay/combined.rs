@@ -36,6 +36,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         duration: None,
         client: address(std::str::from_utf8(client).ok()?)?,
         user: user(&String::from_utf8_lossy(&unescaped(name))),
+        key: None,
         request: LoggedRequestLine::of(&request),
         host: None,
         headers,

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::log_line::{Fields, LogTime, LoggedRequestLine, TimeCache, address, user};
-use crate::proxy::replay::{LoggedProgress, LoggedUser};
+use crate::proxy::replay::{LoggedKey, LoggedProgress, LoggedUser};
 
 type Object = Map<String, Value>;
 
@@ -87,6 +87,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
             None if is_tollgate && has_any(&object, USER) => LoggedUser::Absent,
             None => LoggedUser::Unknown,
         },
+        key: api_key(&object).filter(|_| is_tollgate),
         request: has_request.then_some(request)?,
         host: text(HOST).filter(|host| !matches!(host.as_str(), "" | "-")).map(String::into_bytes),
         headers: headers(&object),
@@ -96,12 +97,18 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
     })
 }
 
+/// The request's valid API key, as Tollgate logs it.
+fn api_key(object: &Object) -> Option<LoggedKey> {
+    let text = |name| Some(object.get(name)?.as_str()?.into());
+    Some(LoggedKey { id: text("api_key")?, customer: text("customer")?, plan: text("plan") })
+}
+
 /// How far the request was processed. `None`: the line is not Tollgate's.
 fn progress(object: &Object, status: StatusCode) -> Option<LoggedProgress> {
     let [verdict, route, upstream] = [object.get("verdict")?, object.get("route")?, object.get("upstream")?];
     Some(match (verdict.as_str(), status.as_u16()) {
         _ if !upstream.is_null() => LoggedProgress::Responded,
-        (Some("banned"), _) => LoggedProgress::Unchecked,
+        (Some("banned" | "unauthorized"), _) => LoggedProgress::Unchecked,
         // Another configuration may have a route for it.
         (None, 404) if route.is_null() => LoggedProgress::Unforwarded,
         (None, _) if route.is_null() => LoggedProgress::Unrouted,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     limit::{GrpcOutcome, ResponseStatus},
-    proxy::replay::{LoggedProgress, LoggedRequest, LoggedUser},
+    proxy::replay::{LoggedKey, LoggedProgress, LoggedRequest, LoggedUser},
 };
 
 /// A request, and the precision of its time.
@@ -30,8 +30,19 @@ pub(super) enum LineFault {
 impl LogLine {
     /// `fields`: `None` if the line has an unknown format.
     pub(super) fn from_fields(fields: Option<Fields>) -> Result<Self, LineFault> {
-        let Fields { time, duration, client, user, request, host, headers, status, grpc_status, progress } =
-            fields.ok_or(LineFault::Unreadable)?;
+        let Fields {
+            time,
+            duration,
+            client,
+            user,
+            key,
+            request,
+            host,
+            headers,
+            status,
+            grpc_status,
+            progress,
+        } = fields.ok_or(LineFault::Unreadable)?;
         let mut parts = request.and_then(LoggedRequestLine::parts).ok_or(LineFault::NoRequest)?;
         let host = host.map(|host| (HOST.as_str().to_owned(), host));
         for (name, value) in headers.into_iter().chain(host) {
@@ -41,8 +52,16 @@ impl LogLine {
             }
         }
         let status = ResponseStatus { http: status, grpc: GrpcOutcome::Known(grpc_status) };
-        let request =
-            LoggedRequest { time: time.micros, duration, client, user, request: parts, status, progress };
+        let request = LoggedRequest {
+            time: time.micros,
+            duration,
+            client,
+            user,
+            key,
+            request: parts,
+            status,
+            progress,
+        };
         Ok(Self { request, is_whole_second: time.is_whole_second })
     }
 }
@@ -54,6 +73,7 @@ pub(super) struct Fields {
     pub(super) duration: Option<i64>,
     pub(super) client: IpAddr,
     pub(super) user: LoggedUser,
+    pub(super) key: Option<LoggedKey>,
     /// `None`: the client sent something other than HTTP.
     pub(super) request: Option<LoggedRequestLine>,
     pub(super) host: Option<Vec<u8>>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{
     Location,
-    model::{Algorithm, BanKey, BanRule, KeyPart, Mode, Policy},
+    model::{ATTEMPTS_POLICY, Algorithm, BanKey, BanRule, KeyPart, Mode, Policy},
     reader::Cursor,
     section::IdentitySources,
 };
@@ -60,7 +60,8 @@ pub(in crate::config) fn warn_of_counted_quotas(
     read: &BanRule,
     policies: &[Arc<Policy>],
 ) {
-    let enforced = policies.iter().filter(|policy| policy.mode == Mode::Enforce);
+    let is_counted = |policy: &&Arc<Policy>| policy.mode == Mode::Enforce && policy.name != ATTEMPTS_POLICY;
+    let enforced = policies.iter().filter(is_counted);
     let (of_misuse, quotas): (Vec<_>, Vec<_>) =
         enforced.partition(|policy| policy.count.is_some() || policy.algorithm == Algorithm::Distinct);
     if read.policies.is_some() || of_misuse.is_empty() || quotas.is_empty() {

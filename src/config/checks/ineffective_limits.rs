@@ -1,5 +1,5 @@
-//! Limits that do not limit: those of policies that no route uses, those that another spelling of a path goes around, and
-//! those that count only by values which clients choose.
+//! Limits that do not limit: those of policies that no route uses, those that another spelling of a path goes around (as it
+//! may go around a required credential), and those that count only by values which clients choose.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -7,7 +7,8 @@ use super::route_coverage::{DraftIndex, DraftRoute, covers, spellings};
 use crate::config::{
     Location,
     model::{
-        HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy, Route,
+        HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy, Require,
+        Route,
     },
     reader::Cursor,
 };
@@ -110,7 +111,7 @@ fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources)
 }
 
 /// Warns about every route that compares case or trailing slash, if another spelling of its path goes to the same upstream
-/// by a route that lacks one of its policies: to many an upstream, both are one path.
+/// by a route that lacks one of its policies, or that requires less: to many an upstream, both are one path.
 pub(in crate::config) fn warn_of_spellings(
     drafts: &[DraftRoute<'_>],
     index: &DraftIndex,
@@ -119,13 +120,20 @@ pub(in crate::config) fn warn_of_spellings(
     for draft in drafts {
         let Some((spelling, other)) = way_around(draft, drafts, index, policies) else { continue };
         let (route, way) = (&draft.route, &other.route);
-        let missing: Vec<String> =
-            missing_policies(route, way, policies).map(|name| format!("`{name}`")).collect();
+        let credential =
+            missing_credential(route, way).map(|require| format!("`require: {}`", require.name()));
+        let without = match (&credential, missing_policies(route, way, policies).count()) {
+            (Some(_), 0) => "this credential",
+            (Some(_), _) => "them",
+            (None, 1) => "this policy",
+            (None, _) => "these policies",
+        };
+        let missing = missing_policies(route, way, policies).map(|name| format!("`{name}`"));
+        let missing: Vec<String> = credential.into_iter().chain(missing).collect();
         let message = format!(
-            "`{spelling}` goes around {}: route `{}` sends it to the same upstream without {}",
+            "`{spelling}` goes around {}: route `{}` sends it to the same upstream without {without}",
             missing.join(", "),
             way.name,
-            if missing.len() == 1 { "this policy" } else { "these policies" },
         );
         let help = format!(
             "many upstreams take it for `{}`; let this route match both (`match: {{ case: insensitive, trailing_slash: \
@@ -155,9 +163,21 @@ fn way_around<'d, 't>(
         let other = around.find(|other| covers(&other.route, &spelled))?;
         let is_around = other.route.action == route.action
             && !covers(route, &spelled)
-            && missing_policies(route, &other.route, policies).next().is_some();
+            && (missing_credential(route, &other.route).is_some()
+                || missing_policies(route, &other.route, policies).next().is_some());
         is_around.then(|| (route.written_path.clone().unwrap_or_else(|| spelled.path.to_string()), other))
     })
+}
+
+/// The credential that `route` requires, if a request to `other` may lack it.
+fn missing_credential(route: &Route, other: &Route) -> Option<Require> {
+    let required = route.require?;
+    let is_required = match (required, other.require) {
+        (Require::None, _) => true,
+        (Require::Any, Some(other)) => other != Require::None,
+        (_, other) => other == Some(required),
+    };
+    (!is_required).then_some(required)
 }
 
 /// The names of the policies that limit `route` and not `other`.

@@ -13,7 +13,6 @@ pub(super) mod key_limits;
 pub(super) mod large_keys;
 pub(super) mod policy_contradictions;
 pub(super) mod redis;
-pub(super) mod required_credential;
 pub(super) mod route_actions;
 pub(super) mod route_coverage;
 pub(super) mod spoofable_headers;

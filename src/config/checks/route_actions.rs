@@ -3,7 +3,7 @@
 use crate::config::reader::MappingCursor;
 
 /// The settings of which a route has exactly one.
-const ACTIONS: [&str; 4] = ["upstream", "upstreams", "reply", "redirect"];
+const ACTIONS: [&str; 5] = ["upstream", "upstreams", "reply", "redirect", "usage"];
 
 /// Settings that concern an upstream.
 const OF_UPSTREAM: [&str; 4] = ["timeouts", "retry", "rewrite", "request_headers"];
@@ -27,7 +27,7 @@ pub(in crate::config) fn check(mapping: &MappingCursor<'_>) {
         let help = "write `upstreams: [{ name: NAME, weight: 95 }, { name: NAME, weight: 5 }]` beside it, or remove it";
         mapping.report_at(location, "`split_by` works only with `upstreams`", help.to_owned());
     }
-    if ["reply", "redirect"].iter().all(|key| mapping.peek(key).is_none()) {
+    if ["reply", "redirect", "usage"].iter().all(|key| mapping.peek(key).is_none()) {
         return;
     }
     for key in OF_UPSTREAM.into_iter().filter(|_| !has_upstreams) {

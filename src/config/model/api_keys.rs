@@ -1,8 +1,8 @@
 //! API keys: where requests have them, where they are kept, and which routes require one.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use http::HeaderName;
+use http::{HeaderName, header::AUTHORIZATION};
 use serde::Serialize;
 use tollgate_derive::{Settings, Word};
 
@@ -46,9 +46,11 @@ pub struct ApiKeySettings {
     /// one; a key that is not valid gets 401 in any case.
     #[setting(default = "true", example = "false", see = ["routes[].require"])]
     pub required: bool,
-    /// How many keys that are not valid an address may send in which time. Further ones get 429. Bans count these
-    /// denials as those of the policy `api_keys`.
-    #[setting(text = RATE, parse = rate, default = "30/1m", example = "10/1m", see = ["bans.*.policies"])]
+    /// How many keys and tokens that are not valid an address may send in which time. Further ones get 429. Bans count
+    /// these denials as those of the policy `api_keys`. Without `api_keys`, 30 wrong tokens a minute on routes with
+    /// `require`.
+    #[setting(text = RATE, parse = rate, default = "30/1m", value = DEFAULT_ATTEMPTS, example = "10/1m")]
+    #[setting(see = ["bans.*.policies", "routes[].require"])]
     #[setting(shown = serialize::displayed)]
     pub attempts: Rate,
     /// Whether upstreams get the key. By default, it is removed before a request is forwarded.
@@ -59,15 +61,33 @@ pub struct ApiKeySettings {
     pub headers: KeyHeaders,
 }
 
-/// The name of the policy that limits failed keys.
+/// The name of the policy that limits failed credentials. It is the last policy of a configuration in which a request
+/// may lack a valid one.
 pub const ATTEMPTS_POLICY: &str = "api_keys";
 
+const DEFAULT_ATTEMPTS: Rate = Rate { limit: 30, window: Duration::from_secs(60) };
+
+/// The policy that limits failed credentials, by address. `None`: only tokens may fail.
+pub(in crate::config) fn attempts_policy(settings: Option<&ApiKeySettings>) -> Arc<Policy> {
+    let attempts = settings.map_or(DEFAULT_ATTEMPTS, |settings| settings.attempts);
+    let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
+    let algorithm = Algorithm::SlidingWindow { buckets: 10 };
+    Arc::new(Policy::new(ATTEMPTS_POLICY, algorithm, keys, vec![attempts]))
+}
+
 impl ApiKeySettings {
-    /// The policy that limits failed keys, by address.
-    pub(in crate::config) fn attempts_policy(&self) -> Arc<Policy> {
-        let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
-        let algorithm = Algorithm::SlidingWindow { buckets: 10 };
-        Arc::new(Policy::new(ATTEMPTS_POLICY, algorithm, keys, vec![self.attempts]))
+    /// Whether this header may hold a key.
+    pub(in crate::config) fn reads_header(&self, name: &HeaderName) -> bool {
+        self.from.iter().any(|source| match source {
+            KeySource::Header(header) => header == name,
+            KeySource::Bearer => *name == AUTHORIZATION,
+            KeySource::Query(_) => false,
+        })
+    }
+
+    /// Whether this parameter of the query may hold a key.
+    pub(in crate::config) fn reads_parameter(&self, name: &str) -> bool {
+        self.from.iter().any(|source| matches!(source, KeySource::Query(parameter) if parameter == name))
     }
 }
 

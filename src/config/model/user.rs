@@ -7,7 +7,7 @@ use serde::Serialize;
 use tollgate_derive::{Settings, Word};
 use url::Url;
 
-use super::serialize;
+use super::{Require, serialize};
 use crate::{
     api_keys::KeyField,
     config::{
@@ -249,6 +249,22 @@ impl IdentitySources {
             let message = "no request has an API key, because `api_keys` is not configured";
             setting.report(message, help.to_owned());
         }
+    }
+
+    /// Reports a credential that no request can have: each would get 401. `setting`: the `require` of a route.
+    pub(in crate::config) fn report_without_credential(self, require: Require, setting: Cursor<'_>) {
+        let lacks_users = !self.has_verified_users;
+        let help = match require {
+            Require::ApiKey => return self.report_without_api_keys(setting),
+            Require::User if lacks_users && self.has_api_keys => {
+                "under `user`, configure a `jwt`; or write `require: api_key`"
+            }
+            Require::User | Require::Any if lacks_users && !self.has_api_keys => {
+                "under `user`, configure a `jwt`, a client certificate, or a header from trusted_proxies"
+            }
+            _ => return,
+        };
+        setting.report("no request has a verified user", help.to_owned());
     }
 
     /// Warns of a setting that needs certificates of clients if there are none.

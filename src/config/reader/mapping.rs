@@ -179,6 +179,8 @@ pub(in crate::config) struct NameTable<'t> {
     kind: &'static str,
     names: Vec<&'t str>,
     indexes: HashMap<&'t str, usize>,
+    /// A name that may not be used here, and why.
+    excepted: Option<(&'static str, &'static str)>,
 }
 
 impl<'t> NameTable<'t> {
@@ -186,7 +188,12 @@ impl<'t> NameTable<'t> {
     pub(in crate::config) fn new(kind: &'static str, names: Vec<&'t str>) -> Self {
         // The first of two equal names, which are an error, is kept.
         let indexes = names.iter().enumerate().rev().map(|(index, name)| (*name, index)).collect();
-        Self { kind, names, indexes }
+        Self { kind, names, indexes, excepted: None }
+    }
+
+    /// The same table, where references to `name` are reported. `reason`: the end of a sentence about the name.
+    pub(in crate::config) fn except(self, name: &'static str, reason: &'static str) -> Self {
+        Self { excepted: Some((name, reason)), ..self }
     }
 
     /// The name at `index`.
@@ -202,6 +209,9 @@ impl<'t> NameTable<'t> {
     /// The index of this name.
     pub(in crate::config) fn find(&self, name: &str) -> Result<usize, Invalid> {
         self.indexes.get(name).copied().ok_or_else(|| {
+            if let Some((_, reason)) = self.excepted.filter(|(excepted, _)| *excepted == name) {
+                return Invalid::new(reason);
+            }
             let invalid = Invalid::unknown_name(self.kind);
             match suggestion(name, self.names.iter().copied(), "known names:") {
                 Some(help) => invalid.suggestion(help),

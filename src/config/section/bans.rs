@@ -55,7 +55,7 @@ fn rule(
         if list.is_empty_list() {
             list.report("no denial would count, so the rule would never ban", LISTED.to_owned());
         }
-        list.unique_items(|item| policies.names.resolve(item))
+        list.unique_items(|item| policies.counted.resolve(item))
     });
     let counted: Option<Vec<&Policy>> = policies.resolved.as_ref().map(|all| {
         let is_counted = |index: &usize| listed.as_ref().is_none_or(|listed| listed.contains(index));

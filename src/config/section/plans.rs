@@ -51,7 +51,7 @@ pub(super) fn names(plans: &[Plan<'_>]) -> Vec<String> {
 pub(super) fn report_unknown_policies(plans: &[Plan<'_>], policies: &Policies<'_>) {
     for (location, name, value) in plans.iter().flat_map(|plan| &plan.limits) {
         if let Err(invalid) = policies.names.find(name) {
-            value.report_at(*location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+            value.report_at(*location, invalid.about_written(name), invalid.help(false));
         }
     }
 }

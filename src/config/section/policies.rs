@@ -20,7 +20,7 @@ use crate::config::{
     },
     model::{
         ATTEMPTS_POLICY, Algorithm, ApiKeySettings, Calendar, Cost, CountedResponses, DenialReply, KeyPart,
-        KeyRecipe, Policy, PolicySettings, Store,
+        KeyRecipe, Policy, PolicySettings, Store, attempts_policy,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, opened},
@@ -29,22 +29,26 @@ use crate::config::{
 
 /// All policies. `resolved` is `None` if one is invalid.
 pub(super) struct Policies<'t> {
+    /// Those that routes, upstreams and plans may name.
     pub(super) names: NameTable<'t>,
+    /// Those whose denials bans may count.
+    pub(super) counted: NameTable<'t>,
     pub(super) resolved: Option<Vec<Arc<Policy>>>,
     /// In the order of the names: the location of each name, and the policy.
     pub(super) cursors: Vec<(Location, Cursor<'t>)>,
 }
 
-/// Reads all policies. The one of `api_keys` comes last.
+/// Reads all policies. If `limits_attempts`, the one that limits failed credentials comes last.
 pub(super) fn policies<'t>(
     value: Option<Cursor<'t>>,
     identity: IdentitySources,
     plans: &[Plan<'t>],
     api_keys: Option<&ApiKeySettings>,
+    limits_attempts: bool,
     store: &Store,
 ) -> Policies<'t> {
     let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
-    let mut names: Vec<&str> = entries.iter().map(|(_, name, _)| *name).collect();
+    let configured: Vec<&str> = entries.iter().map(|(_, name, _)| *name).collect();
     let cursors: Vec<_> = entries.iter().map(|(location, _, value)| (*location, *value)).collect();
     let memory = StoreMemory::new(store);
     let mut all = Vec::new();
@@ -57,24 +61,28 @@ pub(super) fn policies<'t>(
         let policy = mapping.and_then(|mapping| policy(name, mapping, identity, plans)).map(Arc::new);
         if let Some(policy) = &policy {
             large_keys::warn(value, limit, policy, &memory);
-            if let (Some(key), Some(api_keys)) = (value.entry("key"), api_keys) {
-                key_limits::warn(key, policy, api_keys);
+            if let Some(api_keys) = api_keys {
+                key_limits::warn(value, policy, api_keys);
             }
             calendar_windows::warn(value, policy, store);
         }
         all.push(policy);
     }
-    if let Some(attempts) = api_keys.map(ApiKeySettings::attempts_policy) {
-        if let Some(nth) = names.iter().position(|name| *name == ATTEMPTS_POLICY) {
+    let (mut names, mut counted) = (NameTable::new("policy", configured.clone()), configured);
+    if limits_attempts {
+        if let Some(nth) = counted.iter().position(|name| *name == ATTEMPTS_POLICY) {
             let (location, value): (Location, Cursor<'_>) = cursors[nth];
-            let message = "`api_keys` is the policy of `api_keys.attempts`";
+            let message = "`api_keys` is the policy that limits wrong API keys and tokens";
             value.report_at(location, message, "choose another name".to_owned());
         } else {
-            names.push(ATTEMPTS_POLICY);
-            all.push(Some(attempts));
+            let reason = "limits wrong API keys and tokens by itself, and only `bans` may name it";
+            names = names.except(ATTEMPTS_POLICY, reason);
+            counted.push(ATTEMPTS_POLICY);
+            all.push(Some(attempts_policy(api_keys)));
         }
     }
-    Policies { names: NameTable::new("policy", names), resolved: all.into_iter().collect(), cursors }
+    let counted = NameTable::new("policy", counted);
+    Policies { names, counted, resolved: all.into_iter().collect(), cursors }
 }
 
 fn policy(

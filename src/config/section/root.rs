@@ -6,7 +6,7 @@ use super::{
     plans, policies, routes, upstreams, user,
 };
 use crate::config::{
-    checks::{api_keys_file, denied_addresses, spoofable_headers},
+    checks::{api_keys_file, denied_addresses, key_limits, spoofable_headers},
     model::{
         Abuse, Access, AccessLog, ApiKeySettings, ClientLimits, Config, ConfigSource, Forwarded, Log,
         ReplyHeaders, Resolver, Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
@@ -38,10 +38,21 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let has_api_keys = mapping.peek("api_keys").is_some();
     let api_keys = mapping.take("api_keys").and_then(ApiKeySettings::read);
     let plans = plans::plans(mapping.take("plans"), has_api_keys);
+    if let (Some(users), Some(api_keys)) = (mapping.peek("user"), &api_keys) {
+        key_limits::warn_of_users(users, api_keys);
+    }
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates, has_api_keys);
     let store = Store::read(mapping.take("store"));
-    let policies = policies::policies(mapping.take("policies"), identity, &plans, api_keys.as_ref(), &store);
+    let limits_attempts = has_api_keys || routes::require_credentials(mapping.peek("routes"));
+    let policies = policies::policies(
+        mapping.take("policies"),
+        identity,
+        &plans,
+        api_keys.as_ref(),
+        limits_attempts,
+        &store,
+    );
     plans::report_unknown_policies(&plans, &policies);
     let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
@@ -56,7 +67,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         &upstreams,
         identity,
         certified.as_deref(),
-        api_keys.as_ref().is_some_and(|keys| keys.required),
+        api_keys.as_ref(),
     );
     let is_own = |route: &Route| route.action.upstream().is_none();
     // Unknown if routes are invalid.

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::config::{
     checks::{
-        denied_addresses, doubtful_paths, ineffective_limits, required_credential, route_actions,
+        denied_addresses, doubtful_paths, ineffective_limits, key_limits, route_actions,
         route_coverage::{DraftIndex, DraftRoute},
         unreachable_routes,
     },
     model::{
-        Access, AddressList, AddressesFile, Cors, HeaderEdits, HeaderEditsSettings, PathPattern,
-        PathRegexSet, RedirectSettings, Require, Retry, Rewrite, RewriteSettings, Route, RouteAction,
-        RouteDefaults, RouteReplySettings, Split, TextReader, Timeouts,
+        Access, AddressList, AddressesFile, ApiKeySettings, Cors, HeaderEdits, HeaderEditsSettings,
+        PathPattern, PathRegexSet, RedirectSettings, Require, Retry, Rewrite, RewriteSettings, Route,
+        RouteAction, RouteDefaults, RouteReplySettings, Split, TextReader, Timeouts,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, ReadOver, Settings},
@@ -35,10 +35,10 @@ use crate::config::{
 #[settings(rules(
     One(&["upstream", "upstreams", "reply", "redirect", "usage"]),
     With("split_by", "upstreams"),
-    AtMostOne(&["rewrite", "reply", "redirect"]),
-    AtMostOne(&["request_headers", "reply", "redirect"]),
-    AtMostOne(&["timeouts", "reply", "redirect"]),
-    AtMostOne(&["retry", "reply", "redirect"])
+    AtMostOne(&["rewrite", "reply", "redirect", "usage"]),
+    AtMostOne(&["request_headers", "reply", "redirect", "usage"]),
+    AtMostOne(&["timeouts", "reply", "redirect", "usage"]),
+    AtMostOne(&["retry", "reply", "redirect", "usage"])
 ))]
 pub(in crate::config) struct RouteSettings<'t> {
     /// The name of the route in logs and metrics.
@@ -90,11 +90,11 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(unset = "requests have another reply", example = "true", see = ["api_keys"])]
     usage: bool,
     /// The credential that a request must have; without it, it gets 401. `none` also ignores keys that are not valid.
-    /// `any` is a valid key or a verified user.
+    /// `any` is a valid key or a verified user. An address that sends too many wrong keys or tokens gets 429.
     #[setting(
         unset = "`api_key` if `api_keys.required`; else a request needs none, and a key that is not valid gets 401"
     )]
-    #[setting(example = "none", see = ["api_keys.required", "user"])]
+    #[setting(example = "none", see = ["api_keys.required", "api_keys.attempts", "user"])]
     require: Option<Require>,
     /// The names of policies that apply to this route, in addition to those of its upstream.
     #[setting(list(text = RESOURCE, Unique), unset = "those of the upstream alone", example = "[per-ip]")]
@@ -142,6 +142,13 @@ pub(in crate::config) struct RouteSettings<'t> {
     cors: Option<Cursor<'t>>,
 }
 
+/// Whether a route requires a credential. Unlike [`routes`], this needs no other section.
+pub(super) fn require_credentials(value: Option<Cursor<'_>>) -> bool {
+    let items = value.filter(|list| list.is_list()).and_then(Cursor::list).unwrap_or_default();
+    let mut required = items.into_iter().filter_map(|route| route.entry("require")?.scalar());
+    required.any(|required| required != Require::None.name())
+}
+
 /// Reads all routes. `None` if one is invalid. `certified`: see [`unreachable_routes::warn_of_uncertified`].
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
@@ -150,15 +157,14 @@ pub(super) fn routes(
     upstreams: &Upstreams<'_>,
     identity: IdentitySources,
     certified: Option<&[String]>,
-    are_keys_required: bool,
+    api_keys: Option<&ApiKeySettings>,
 ) -> Option<Vec<Route>> {
     let list = value?;
     let items = list.list()?;
     if items.is_empty() {
         list.report("no route is configured, so nothing would be served", None);
     }
-    let reading =
-        RouteReading { defaults, policies: &policies.names, upstreams, identity, are_keys_required };
+    let reading = RouteReading { defaults, policies: &policies.names, upstreams, identity, api_keys };
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
@@ -214,8 +220,7 @@ struct RouteReading<'a, 't> {
     policies: &'a NameTable<'t>,
     upstreams: &'a Upstreams<'t>,
     identity: IdentitySources,
-    /// `api_keys.required`.
-    are_keys_required: bool,
+    api_keys: Option<&'a ApiKeySettings>,
 }
 
 /// Warns about an empty list of policies on a route whose upstreams have some: it may be meant to drop them.
@@ -244,7 +249,7 @@ fn draft_route<'t>(
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
-    let RouteReading { defaults, policies, upstreams, identity, are_keys_required } = *reading;
+    let RouteReading { defaults, policies, upstreams, identity, api_keys } = *reading;
     let mut mapping = mapping.of(RouteSettings::mapping());
     let settings = RouteSettings::fields(&mut mapping)?;
     route_actions::check(&mapping);
@@ -269,6 +274,9 @@ fn draft_route<'t>(
     });
     let query =
         settings.query.map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
+    if let (Some(value), Some(api_keys)) = (settings.query, api_keys) {
+        key_limits::warn_of_condition(value, query.as_deref().unwrap_or_default(), api_keys);
+    }
     let cookies = settings.cookie.map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
     let has_secrets =
         [settings.headers, settings.query, settings.cookie].into_iter().flatten().any(Cursor::is_hidden);
@@ -308,9 +316,10 @@ fn draft_route<'t>(
     let edits = |value: Option<Cursor<'t>>, key| HeaderEdits::read(value?, key, reader?);
     let request_headers = edits(settings.request_headers, "request_headers");
     let response_headers = edits(settings.response_headers, "response_headers");
+    let are_keys_required = api_keys.is_some_and(|keys| keys.required);
     let require = settings.require.or(are_keys_required.then_some(Require::ApiKey));
-    if let Some(value) = mapping.peek("require") {
-        required_credential::check(value, settings.require, identity);
+    if let (Some(require), Some(value)) = (settings.require, mapping.peek("require")) {
+        identity.report_without_credential(require, value);
     }
     if settings.usage
         && let Some(value) = mapping.peek("usage")

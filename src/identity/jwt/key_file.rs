@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::current_keys::CurrentKeys;
+use super::CurrentKeys;
 use crate::{
     file::WatchedFile,
     jwt_keys::JwtAlgorithm,

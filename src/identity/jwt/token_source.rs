@@ -7,7 +7,7 @@ use jsonwebtoken::{Algorithm, Validation, dangerous::insecure_decode_claims, dec
 use serde_json::{Map, Value};
 
 use super::{
-    current_keys::CurrentKeys,
+    CurrentKeys,
     key_file::{KeyFile, UnusableKeys},
     key_set::KeySet,
     token::{TokenClaims, TokenError, TokenIdentity},

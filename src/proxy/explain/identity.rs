@@ -2,7 +2,7 @@
 
 use crate::{
     config::model::UserSource,
-    identity::{ClientIp, ForwardedHop, Identity, explain_failure, identify_with},
+    identity::{ClientIp, ForwardedHop, Identity, explain_failure},
     proxy::{request_context::RequestFacts, rules::Rules},
 };
 
@@ -53,14 +53,13 @@ pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>) -> (ClientIp, Str
 
 /// The user, and the source that names it; or why none does.
 pub(super) fn user(rules: &Rules, facts: &RequestFacts<'_>, now: i64) -> (Identity, String) {
-    let key = rules.keys.as_ref().and_then(|keys| keys.find(facts.request, || now));
-    let credentials = facts.credentials(&key);
     let (sources, mut tried) = (&rules.config.user, Vec::new());
-    let mut identity = identify_with(sources, &rules.verifier, credentials, |index| tried.push(index));
+    let identity = rules.identify(facts, || now, |index| tried.push(index));
     let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
     if identity.user.is_some() {
         tried.pop();
     }
+    let credentials = facts.credentials(&identity.key);
     let failures = tried.iter().map(|&index| explain_failure(sources, index, &rules.verifier, credentials));
     let mut why: Vec<String> =
         named_by.map(|source| describe_source(source, &identity)).into_iter().collect();
@@ -68,8 +67,6 @@ pub(super) fn user(rules: &Rules, facts: &RequestFacts<'_>, now: i64) -> (Identi
     if why.is_empty() {
         why.push("no source of user IDs is configured".to_owned());
     }
-    rules.add_pseudonym(&mut identity);
-    identity.key = key;
     (identity, why.join("; "))
 }
 

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::harness::{
@@ -196,7 +197,8 @@ routes:
     assert_eq!(of_policy(&report, "per-ip"), [4, 1, 0], "{report:#}");
     assert_eq!((&report["requests"], &report["unchecked"]), (&json!(11), &json!(1)));
     let ended = run(tollgate.directory(), &["--config", "replayed.yaml", "access.log"]);
-    let refused = "\nRefused before the policies (a ban, a body that is too long): 1 (9.09 %)\n";
+    let refused =
+        "\nRefused before the policies (a ban, a missing credential, a body that is too long): 1 (9.09 %)\n";
     assert!(ended.stdout.contains(refused), "{}", ended.stdout);
 }
 
@@ -464,6 +466,99 @@ The log has whole seconds. The requests of a second were spread evenly over it.
 1 line could not be read, such as access.log:41.
 "
     );
+}
+
+#[test]
+fn customers_and_plans_of_the_log_have_their_limits() {
+    let directory = TempDir::new().unwrap();
+    let hex = "0".repeat(64);
+    let unused = format!("keys: [{{ id: unused, hash: \"sha256:{hex}\", customer: nobody }}]\n");
+    fs::write(directory.path().join("keys.yaml"), unused).unwrap();
+    let policies = "api_keys: { file: keys.yaml }
+plans: { pro: { per-customer: 3/1h, by-plan: unlimited } }
+policies:
+  per-customer: { algorithm: fixed_window, key: customer, limit: 1/1h, exempt: [\"customer:mon\"], overrides: [{ customer: globex, limit: 2/1h }] }
+  by-key: { algorithm: fixed_window, key: api_key, limit: 3/1h }
+  by-plan: { algorithm: fixed_window, key: [customer, plan], limit: 100/1h }
+";
+    let of = |customer: &str, plan: Option<&str>, id: &str| json!({ "user": customer, "customer": customer, "plan": plan, "api_key": id });
+    let requests = [
+        of("acme", Some("pro"), "a1"),
+        of("acme", Some("pro"), "a2"),
+        of("acme", Some("pro"), "a1"),
+        of("acme", Some("pro"), "a2"),
+        of("globex", None, "g1"),
+        of("globex", None, "g1"),
+        of("globex", None, "g1"),
+        of("small", None, "s1"),
+        of("small", None, "s1"),
+        of("mon", None, "m1"),
+        of("mon", None, "m1"),
+        of("mon", None, "m1"),
+        of("mon", None, "m1"),
+        json!({ "verdict": "unauthorized", "route": "/*", "upstream": null, "status": 401 }),
+    ];
+    fs::write(directory.path().join("access.log"), lines_with(&requests).join("\n")).unwrap();
+    let report = replay(directory.path(), policies, &["access.log"]);
+    let mut found = keys(&report);
+    found.sort();
+    let expected = [
+        denied("api_key:m1", "by-key", 4, 1),
+        denied("customer:acme", "per-customer", 4, 1),
+        denied("customer:globex", "per-customer", 3, 1),
+        denied("customer:small", "per-customer", 2, 1),
+    ];
+    assert_eq!(found, expected, "{report:#}");
+    assert_eq!(of_policy(&report, "per-customer"), [9, 3, 0], "{report:#}");
+    assert_eq!(of_policy(&report, "by-plan"), [9, 0, 0], "without a plan, it counts by address: {report:#}");
+    assert_eq!(report["unchecked"], json!(1));
+    for policy in report["policies"].as_array().unwrap() {
+        assert_eq!(policy["unknown_conditions"], json!([]), "{policy:#}");
+    }
+}
+
+#[test]
+fn a_log_with_keys_is_decided_as_tollgate_decided() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let secrets = ["acme-key-00000000001", "acme-key-00000000002", "globex-key-000000001"];
+    let entry = |(key, id, of): (&str, &str, &str)| {
+        let hex: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("- {{ id: {id}, hash: \"sha256:{hex}\", {of} }}\n")
+    };
+    let entries = [
+        (secrets[0], "acme1", "customer: acme, plan: pro"),
+        (secrets[1], "acme2", "customer: acme, plan: pro"),
+        (secrets[2], "globex1", "customer: globex"),
+    ];
+    let file = directory.path().join("keys.yaml");
+    fs::write(&file, format!("keys:\n{}", entries.map(entry).concat())).unwrap();
+    let policies = format!(
+        "api_keys: {{ file: \"{}\" }}
+plans: {{ pro: {{ per-customer: 4/1d }} }}
+policies:
+  per-customer: {{ algorithm: fixed_window, key: customer, limit: 2/1d }}
+  by-key: {{ algorithm: sliding_log, key: [plan, api_key], limit: 3/1d, mode: shadow, missing: skip }}
+",
+        file.display()
+    );
+    let log = format!("workers: 1\naccess_log: {{ format: json, to: access.log }}\n{policies}");
+    let yaml = configuration(&log).replace("http://127.0.0.1:1", &format!("http://{}", origin.address));
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    let order = [0, 0, 1, 2, 0, 2, 0, 1, 2];
+    let statuses = order.map(|nth| get(tollgate.address, "/a", &[("x-api-key", secrets[nth])]).status);
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 429, 429, 429]);
+    let log = tollgate.directory().join("access.log");
+    eventually("all is logged", || fs::read_to_string(&log).unwrap_or_default().lines().count() == 9);
+    let report = replay(tollgate.directory(), &policies, &["access.log"]);
+    assert_eq!(report["denied"], 3, "{report:#}");
+    let listed = tollgate.admin("GET", "/v1/policies").json();
+    let listed = listed["policies"].as_array().unwrap().iter();
+    for policy in listed.filter(|policy| policy["name"] != "api_keys") {
+        let decided: u64 =
+            ["denied", "shadow_denied"].map(|field| policy[field].as_u64().unwrap()).iter().sum();
+        let [_, denied, not_in_log] = of_policy(&report, policy["name"].as_str().unwrap());
+        assert_eq!((denied, not_in_log), (decided, 0), "{policy:#}, {report:#}");
+    }
 }
 
 #[test]

@@ -86,7 +86,13 @@ const BEYOND: [(&str, &[&str]); 6] = [
          URL and `tls`, `user` and what needs users, names and paths of two routes.",
         &[
             "admin_without_token",
+            "api_keys_missing",
+            "api_keys_without_keys",
             "bans_of_users",
+            "credentials_required",
+            "policy_named_api_keys",
+            "policy_named_api_keys_beside_users",
+            "policy_of_wrong_keys",
             "redis_tls_in_clear",
             "route_names_taken",
             "routes_never_reached",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::harness::{Config, Issuer, Origin, Reply, Tollgate, eventually, get, in_seconds, request};
+use crate::harness::{Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, get, in_seconds, request};
 
 const ACME: &str = "tgk_acmeacme01_0123456789abcdefghijABCDEFGHIJ01_000000";
 const ACME_SECOND: &str = "acme-second-key-0001";
@@ -203,6 +203,23 @@ fn nothing_else_sees_the_key() {
 }
 
 #[test]
+fn a_key_in_a_query_is_passed_on_once_beside_a_rewritten_path() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let routes = "routes: [{ path: /v1/*, upstream: a, rewrite: { strip_prefix: /v1 } }]\n";
+    let settings = "from: [{ header: x-api-key }, { query: api_key }], forward: true";
+    let tollgate = start(&origin, &directory, settings, &format!("{PLANS}{routes}"));
+    for (sent, passed_on) in [
+        (format!("/v1/files/a?api_key={ACME}&x=1"), format!("GET /files/a?x=1&api_key={ACME} ")),
+        (format!("/v1/files/a?api_key={ACME}"), format!("GET /files/a?api_key={ACME} ")),
+        (format!("/v1?x=1&api_key={ACME}"), format!("GET /?x=1&api_key={ACME} ")),
+    ] {
+        assert_eq!(get(tollgate.address, &sent, &[]).status, 200, "{sent}");
+        let head = last_head(&origin);
+        assert!(head.starts_with(&passed_on) && head.matches(ACME).count() == 1, "{sent}: {head}");
+    }
+}
+
+#[test]
 fn upstreams_get_the_key_if_they_are_to() {
     let (origin, directory) = (Origin::ok(), keys());
     let settings = "from: [{ header: x-api-key }, { query: api_key }], forward: true";
@@ -263,6 +280,124 @@ fn optional_keys_are_checked_if_there_are_any_and_preflights_need_none() {
         (refused.status, refused.header("access-control-allow-origin")),
         (401, Some("https://app.example.com"))
     );
+}
+
+#[test]
+fn a_preflight_needs_no_key_where_a_route_requires_one_or_shows_the_usage() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let cors = "cors: { origins: [\"https://app.example.com\"], methods: [GET, PUT] }";
+    let routes = format!(
+        "routes:
+  - {{ path: /usage, usage: true, {cors} }}
+  - {{ path: /keyed/*, upstream: a, require: api_key, {cors} }}
+  - {{ path: /plain/*, upstream: a, require: api_key }}
+"
+    );
+    let tollgate = start(&origin, &directory, "", &format!("{PLANS}{routes}"));
+    let preflight = |path: &str, from: &str| {
+        let fields = [("origin", from), ("access-control-request-method", "GET")];
+        let reply = request(tollgate.address, "OPTIONS", path, &fields, b"");
+        let allows = ["access-control-allow-origin", "access-control-allow-methods"];
+        (reply.status, allows.map(|name| reply.header(name).map(str::to_owned)))
+    };
+    let (app, granted) = ("https://app.example.com", ["https://app.example.com", "GET, PUT"]);
+    for path in ["/usage", "/keyed/a"] {
+        assert_eq!(preflight(path, app), (204, granted.map(|value| Some(value.to_owned()))), "{path}");
+        assert_eq!(preflight(path, "https://elsewhere.example").0, 403, "{path}");
+        let cross = [("origin", app)];
+        let refused = get(tollgate.address, path, &cross);
+        assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, Some(app)));
+    }
+    assert!(origin.heads().is_empty(), "preflights are answered here");
+    assert_eq!(preflight("/plain/a", app).0, 200, "the upstream answers it");
+    let usage = get(tollgate.address, "/usage", &[("origin", app), ("x-api-key", ACME)]);
+    assert_eq!((usage.status, usage.header("access-control-allow-origin")), (200, Some(app)));
+}
+
+#[test]
+fn wrong_tokens_are_counted_by_address_without_api_keys() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let issuer = Issuer::new(Algorithm::ES256);
+    let public = directory.path().join("issuer.pem");
+    fs::write(&public, issuer.public()).unwrap();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+user: [{{ jwt: {{ key: {{ file: \"{}\" }}, algorithm: ES256 }} }}]
+policies: {{ per-user: {{ algorithm: fixed_window, key: user, limit: 3/1h }} }}
+bans: {{ guessing: {{ key: ip, policies: [api_keys], after: 5/1m, for: 10m }} }}
+upstreams: {{ a: {{ endpoints: [\"http://{}\"] }} }}
+routes:
+  - {{ path: /user/*, upstream: a, require: user, policies: [per-user] }}
+  - {{ path: /*, upstream: a }}
+",
+        public.display(),
+        origin.address
+    )));
+    let token = issuer.sign(&json!({ "sub": "ann", "exp": in_seconds(3600) }));
+    let ask = |path: &str, token: &str| {
+        let credential = [("authorization", &*format!("Bearer {token}"))];
+        request(tollgate.address, "POST", path, &credential, b"").status
+    };
+    let guess = |number: usize| {
+        let expired = json!({ "sub": "ann", "exp": 1 + number });
+        ask("/user/a", &issuer.sign(&expired))
+    };
+    assert_eq!((0..30).map(guess).collect::<Vec<_>>(), [401; 30]);
+    assert_eq!([guess(30), guess(31)], [429, 429]);
+    assert_eq!(
+        ask("/user/a", &token),
+        200,
+        "guesses take nothing of the user's own limit, nor of its address"
+    );
+    assert_eq!(get(tollgate.address, "/user/a", &[]).status, 401, "a request without a token is no guess");
+    assert_eq!(ask("/other", "a-token-of-the-upstream"), 200, "the route requires none");
+    for number in 32..35 {
+        assert_eq!(guess(number), 429);
+    }
+    eventually("the ban", || guess(35) == 403);
+    assert_eq!(ask("/user/a", &token), 403);
+    let limited = || tollgate.admin("GET", "/v1/blocked/127.0.0.1").text();
+    assert!(limited().contains(r#""api_keys""#), "{}", limited());
+    eventually("the hint", || limited().contains("password guessing"));
+}
+
+#[test]
+fn the_usage_of_all_limits_is_one_question_and_unknown_while_redis_is_away() {
+    let (origin, directory, redis) = (Origin::ok(), keys(), Redis::start());
+    let policies = "
+plans: { pro: { one: 5/1h } }
+policies:
+  one: { algorithm: fixed_window, key: customer, limit: 1/1h }
+  two: { algorithm: sliding_log, key: api_key, limit: 7/1h }
+  three: { algorithm: gcra, key: [customer, api_key], limit: 9/1h }
+  off: { algorithm: fixed_window, key: customer, limit: 9/1h, exempt: [\"customer:acme\"] }
+";
+    let rest = format!("store: {{ redis: {{ url: \"{}\" }} }}\n{policies}{ROUTES}", redis.url())
+        .replace("[per-customer, free-of]", "[one, two, three, off]");
+    let tollgate = start(&origin, &directory, "", &rest);
+    let ask = |path: &str, key: &str| get(tollgate.address, path, &[("x-api-key", key)]);
+    assert_eq!([ask("/", ACME).status, ask("/", ACME).status, ask("/", ACME_SECOND).status], [200; 3]);
+    let batches = || {
+        let metrics = get(tollgate.admin, "/metrics", &[]).text();
+        let count = metrics.lines().find_map(|line| line.strip_prefix("tollgate_store_batch_size_count "));
+        count.and_then(|count| count.parse::<f64>().ok())
+    };
+    let before = batches().unwrap();
+    let usage = ask("/usage", ACME).json();
+    assert_eq!(batches(), Some(before + 1.0), "{usage:#}");
+    let limits = usage["limits"].as_array().unwrap();
+    let rows: Vec<_> = limits.iter().map(|of| (&of["policy"], &of["used"], &of["remaining"])).collect();
+    let row = |policy: &str, used: u64, remaining: u64| (json!(policy), json!(used), json!(remaining));
+    let expected = [row("one", 3, 2), row("two", 2, 5), row("three", 3, 6), row("three", 2, 7)];
+    for (found, expected) in rows.iter().zip(&expected) {
+        assert_eq!(*found, (&expected.0, &expected.1, &expected.2), "{usage:#}");
+    }
+    assert_eq!(limits[4], json!({ "policy": "off", "unlimited": true }));
+    redis.pause();
+    let away = ask("/usage", ACME);
+    redis.resume();
+    assert_eq!((away.status, away.header("retry-after")), (503, Some("1")), "{}", away.text());
+    eventually("Redis is asked again", || ask("/usage", ACME).status == 200);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     config::model::Jwt,
-    identity::jwt::current_keys::CurrentKeys,
+    identity::jwt::CurrentKeys,
     jwt_keys::{JwtAlgorithm, JwtKeys, KeyError},
     telemetry::metrics::KeySetFacts,
 };
