@@ -310,7 +310,7 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str, of_keys: bool) -> (Vec<Strin
     let mut is_inexact = is_concurrency;
     if algorithm == "gcra" && !can_replay && dice.chance(35) {
         // It delays for a moment, and never denies.
-        settings.push("limit: 50/1s, burst: 1, delay: 30s".to_owned());
+        settings.push("limit: 20/1s, burst: 1, delay: 30s".to_owned());
         is_inexact = true;
     } else if is_concurrency {
         // More than there ever are: a lease ends a moment after its response.
