@@ -4,6 +4,7 @@
 //! `TOLLGATE_TEST_ROUNDS=20` for a long run; `TOLLGATE_TEST_SEED=7` for the one configuration with this seed.
 
 mod generator;
+mod keys;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +27,7 @@ use crate::harness::{
 use generator::{
     Body, Configuration, Kind, Listener, ORIGINS, REDIRECTING, Sent, TLS, TRAP, TRAPPED, TlsFiles,
 };
+use keys::{Material, TOLD, without_key};
 
 const CONFIGURATIONS: u64 = 30;
 /// The seed of the first. The run from here on meets all that [`TO_BE_MET`] names.
@@ -33,11 +35,43 @@ const FIRST_SEED: u64 = 15;
 const REQUESTS: usize = 40;
 /// The rule for bans, as it is named in explanations and logs.
 const RULE: &str = "bans.trapped";
+/// The policy that limits wrong keys, as it is named in explanations and logs.
+const ATTEMPTS: &str = "api_keys";
+/// The reasons for 401 and 403, as operators read them, and what is met.
+const FAULTS: [(&str, &str); 10] = [
+    ("requires an API key, and the request has none", "401: no key"),
+    ("requires a verified user, and the request has none", "401: no user"),
+    ("requires an API key or a verified user, and the request has neither", "401: neither key nor user"),
+    ("has several API keys that differ", "401: keys that differ"),
+    ("the bearer token is no API key", "401: a token that is no key"),
+    ("the API key is not one of 16 to 512", "401: a malformed key"),
+    ("the API key is unknown", "401: an unknown key"),
+    ("the API key has expired", "401: an expired key"),
+    ("requires a verified user, and the token is not valid", "401: a token that is not valid"),
+    ("the API key is for other routes only", "403: a key for other routes"),
+];
 /// How many of the failures are printed.
 const PRINTED: usize = 20;
 
 /// Each has to happen at least once in a run, or it has tested less than it should.
-const TO_BE_MET: [&str; 41] = [
+const TO_BE_MET: [&str; 62] = [
+    "401: a malformed key",
+    "401: a token that is no key",
+    "401: a token that is not valid",
+    "401: an expired key",
+    "401: an unknown key",
+    "401: keys that differ",
+    "401: neither key nor user",
+    "401: no key",
+    "401: no user",
+    "403: a key for other routes",
+    "429: too many wrong keys",
+    "a bad key where none is required",
+    "a key as a bearer token",
+    "a key in the query",
+    "a key that is forwarded",
+    "a key that is removed",
+    "a preflight with a bad key",
     "a client certificate",
     "admitted by the policies",
     "banned by a rule",
@@ -46,10 +80,13 @@ const TO_BE_MET: [&str; 41] = [
     "changed request headers",
     "changed response headers",
     "delayed",
+    "denied by a plan's limit",
     "denied by a policy",
     "denied for a missing key",
     "endpoint by a hash",
     "exempt",
+    "exempt by its customer",
+    "exempt by its plan",
     "forbidden at the top level",
     "forbidden by the route",
     "forbidden, since the address is unknown",
@@ -58,6 +95,7 @@ const TO_BE_MET: [&str; 41] = [
     "malformed: 400",
     "malformed: 417",
     "malformed: 501",
+    "limits of a customer",
     "no route: 404",
     "no verdict",
     "preflight allowed",
@@ -92,7 +130,9 @@ fn explain_serving_and_replay_agree() {
         client: authority.issue("acme", &[]),
         authority,
     };
-    let mut run = Run { origins, certificates, met: BTreeMap::new(), failures: Vec::new() };
+    let directory = TempDir::new().unwrap();
+    let material = Material::new(directory.path());
+    let mut run = Run { origins, certificates, material, met: BTreeMap::new(), failures: Vec::new() };
     match only {
         Some(seed) => run.configuration(seed),
         None => (FIRST_SEED..FIRST_SEED + CONFIGURATIONS * rounds).for_each(|seed| run.configuration(seed)),
@@ -154,6 +194,7 @@ impl Certificates {
 struct Run {
     origins: Vec<Origin>,
     certificates: Certificates,
+    material: Material,
     /// What has happened, and how often.
     met: BTreeMap<&'static str, usize>,
     failures: Vec<String>,
@@ -175,9 +216,12 @@ impl Run {
     fn configuration(&mut self, seed: u64) {
         let kind = kind(seed);
         let addresses: Vec<SocketAddr> = self.origins.iter().map(|origin| origin.address).collect();
-        let mut configuration = generator::configuration(seed, kind, &addresses, &self.certificates.files());
+        let (tls, material) = (self.certificates.files(), &self.material);
+        let mut configuration = generator::configuration(seed, kind, &addresses, &tls, material);
+        material.write(&configuration.yaml);
         configuration.yaml = without_hidden_routes(&configuration.yaml);
-        let requests = generator::requests(seed, &configuration, REQUESTS);
+        material.write(&configuration.yaml);
+        let requests = generator::requests(seed, &configuration, material, REQUESTS);
         let tollgate = Tollgate::start(Config::yaml(configuration.yaml.as_str()));
         let before = prepare(&tollgate, &configuration);
         let mut admin = Client::connect(tollgate.admin);
@@ -417,7 +461,7 @@ impl Run {
         differences.holds(&format!("policy: explained {policies:?}, served {policy}"), is_named);
         let shadow = shadow_denials(explained, configuration);
         let is_checked = matches!(verdict, Some("allowed" | "shadow_denied"))
-            || verdict == Some("denied") && !is_unidentified(explained);
+            || verdict == Some("denied") && !is_unidentified(explained) && policy != ATTEMPTS;
         if is_checked {
             let served = line["shadow_policy"].as_str();
             let is_told = served.map_or(shadow.is_empty(), |served| shadow.contains(served));
@@ -430,6 +474,7 @@ impl Run {
         let is_forbidden_everywhere =
             explained["verdict"] == "forbidden" && because.contains(" at the top level");
         let is_routed = is_well_formed && !is_forbidden_everywhere;
+        self.keys(exchange, &mut differences);
         if is_routed {
             differences.same("user", &explained["user"]["user"], &line["user"]);
             differences.same("route", route, &line["route"]);
@@ -523,7 +568,7 @@ impl Run {
             differences.same("endpoint", url, &format!("http://{authority}"));
             self.meet("endpoint by a hash", true);
         }
-        let target = head.split(' ').nth(1).unwrap_or_default();
+        let target = &*without_key(head.split(' ').nth(1).unwrap_or_default());
         let because = explained["route"]["because"].as_str().unwrap();
         let resolved =
             because.split("and is sent as ").nth(1).and_then(|rest| rest.split([',', ' ', ';']).next());
@@ -535,14 +580,84 @@ impl Run {
             (None, Some(resolved)) => differences.same("path for the upstream", resolved, target),
             // Tollgate encodes other characters.
             (None, None) if !sent.target.is_ascii() => {}
-            (None, None) => differences.same("path for the upstream", sent.target.as_str(), target),
+            (None, None) => differences.same("path for the upstream", &*without_key(&sent.target), target),
         }
+        self.keys_forwarded(configuration, exchange, differences);
         let changes = explained["request_headers"].as_array().unwrap();
         self.meet("changed request headers", !changes.is_empty());
         for change in changes {
             let name = change["name"].as_str().unwrap();
             let served = json!(header(head, name));
             differences.same(&format!("request header {name}"), &change["value"], &served);
+        }
+    }
+
+    /// Compares whose key it is, and what nobody may see.
+    fn keys(&mut self, exchange: &Exchange<'_>, differences: &mut Differences) {
+        let Exchange { sent, explained, reply, line, .. } = exchange;
+        let because = explained["because"].as_str().unwrap();
+        let is_refused = explained["verdict"] == "unauthorized";
+        let challenge = reply.header("www-authenticate");
+        if is_refused {
+            let has_error = challenge.is_some_and(|challenge| challenge.contains("error="));
+            differences.holds("a challenge for who lacks a credential", challenge.is_some());
+            // Nothing was wrong with what was not sent.
+            differences.same("error in the challenge", !because.contains("and the request has n"), has_error);
+            let fault = FAULTS.iter().find(|(reason, _)| because.contains(reason));
+            differences.holds("a reason that is known", fault.is_some());
+            self.meet(fault.map_or("", |(_, met)| met), fault.is_some());
+        }
+        // The service may challenge clients, too.
+        let is_own = explained["status"].is_number();
+        differences.same("challenge of Tollgate", is_refused, is_own && challenge.is_some());
+        let is_told = !line["route"].is_null();
+        if let Some(key) = sent.keys.only.filter(|key| is_told && key.is_valid()) {
+            differences.same("customer in the log", &json!(key.customer), &line["customer"]);
+            differences.same("key in the log", &json!(key.id), &line["api_key"]);
+        } else if is_told && sent.keys.only.is_some() {
+            differences.same("customer in the log", &Value::Null, &line["customer"]);
+        }
+        for key in &sent.keys.concealed {
+            for (place, text) in [("the log", line.to_string()), ("the explanation", explained.to_string())] {
+                differences.holds(&format!("{place} has the key {key}"), !text.contains(key));
+            }
+            let text = format!("{:?}{}", reply.headers, reply.text());
+            differences.holds(&format!("the reply has the key {key}"), !text.contains(key));
+        }
+        self.meet("a key in the query", !is_refused && without_key(&sent.target) != sent.target);
+        if line["route"] == "usage" && reply.status == 200 && sent.method != "HEAD" {
+            differences.same("customer of the limits", &line["customer"], &reply.json()["customer"]);
+            self.meet("limits of a customer", true);
+        }
+    }
+
+    /// Compares what the origin got of the key, and what it was told.
+    fn keys_forwarded(
+        &mut self,
+        configuration: &Configuration,
+        exchange: &Exchange<'_>,
+        differences: &mut Differences,
+    ) {
+        let (Exchange { sent, line, forwarded, .. }, Some(settings)) = (exchange, configuration.keys) else {
+            return;
+        };
+        let head = &forwarded[0];
+        for key in &sent.keys.concealed {
+            differences.same(&format!("{key} is forwarded"), settings.forward, head.contains(key));
+        }
+        let has_key = !sent.keys.concealed.is_empty();
+        self.meet("a key that is forwarded", has_key && settings.forward);
+        self.meet("a key that is removed", has_key && !settings.forward);
+        let has_bearer = sent.headers.iter().any(|(_, value)| value.starts_with("Bearer tgk_"));
+        self.meet("a key as a bearer token", has_bearer && !line["api_key"].is_null());
+        let is_bad = has_key && line["api_key"].is_null();
+        self.meet("a bad key where none is required", is_bad);
+        for (header_name, field) in TOLD.iter().filter(|_| settings.tells) {
+            differences.same(
+                &format!("{header_name} for the upstream"),
+                &line[field],
+                &json!(header(head, header_name)),
+            );
         }
     }
 
@@ -584,6 +699,9 @@ impl Run {
         self.meet("request body too long: 413", reply.status == 413);
         let allows = reply.header("access-control-allow-origin").is_some();
         let is_answered = is_own && is_preflight;
+        let is_bad = !sent.keys.concealed.is_empty() && line["api_key"].is_null();
+        self.meet("a preflight with a bad key", is_answered && is_bad);
+        self.meet("429: too many wrong keys", verdict == Some("denied") && line["policy"] == ATTEMPTS);
         self.meet("preflight allowed", is_answered && allows && reply.status == 204);
         self.meet("preflight refused", is_answered && !allows && reply.status == 403);
         let is_spent = is_own && !is_preflight && sent.headers.contains(&("max-forwards", "0".to_owned()));
@@ -604,6 +722,11 @@ impl Run {
             let is_preflight = because.contains("preflight");
             self.meet("exempt", check["verdict"] == "exempt" && !is_preflight);
             self.meet("preflight not counted", check["verdict"] == "exempt" && is_preflight);
+            self.meet("exempt by its plan", because == "exempt: plan:all");
+            self.meet("exempt by its customer", because == "exempt: customer:umbrella");
+            let is_of_plan = because.starts_with("override for plan");
+            let is_denied = verdict == Some("denied") && check["policy"] == line["policy"];
+            self.meet("denied by a plan's limit", is_of_plan && is_denied && check["verdict"] == "denied");
             self.meet("skipped key", check["verdict"] == "skipped");
             self.meet("limited by another limit (override)", because.starts_with("override for"));
             self.meet("delayed", is_admitted && because.contains("delayed by"));
@@ -642,6 +765,7 @@ fn verdict(explained: &Value, configuration: &Configuration) -> (Option<&'static
             (Some("forbidden"), vec![if is_allow { "allow" } else { "deny" }.to_owned()])
         }
         "undecided" => (Some("undecided"), Vec::new()),
+        "unauthorized" => (Some("unauthorized"), shadow_bans(explained).collect()),
         // The policies come after the route and the length, and before a path that lacks a value.
         "refused" if explained["route"]["name"].is_null() => (None, Vec::new()),
         "refused" if explained["status"] == 413 => {
@@ -706,13 +830,20 @@ type Counts = BTreeMap<String, [u64; 2]>;
 
 /// What `tollgate replay` says of the log and what was served disagree about.
 fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
-    let ended = tollgate_in(tollgate.directory(), &[], &["replay", "--json", "access.log"]);
+    // A log does not tell what was wrong with a key: it is replayed without the requests that lack a credential.
+    let is_replayed = |line: &Value| line["verdict"] != "unauthorized" && line["policy"] != ATTEMPTS;
+    let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
+    let kept = log.lines().filter(|line| is_replayed(&serde_json::from_str(line).unwrap()));
+    let log: String = kept.map(|line| format!("{line}\n")).collect();
+    fs::write(tollgate.directory().join("replayed.log"), &log).unwrap();
+    let exchanges: Vec<_> = exchanges.iter().filter(|exchange| is_replayed(&exchange.line)).collect();
+    let ended = tollgate_in(tollgate.directory(), &[], &["replay", "--json", "replayed.log"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     let mut differences = Differences::between("served", "replayed");
     let mut served = Counts::new();
     let mut verdicts = BTreeMap::<Option<&str>, u64>::new();
-    for Exchange { explained, line, .. } in exchanges {
+    for Exchange { explained, line, .. } in &exchanges {
         let verdict = line["verdict"].as_str();
         // A request that its policies were not asked about, since it is exempt, was admitted.
         let is_admitted = verdict.is_none() && line["route"].is_string() && line["status"] != 413;
@@ -755,7 +886,8 @@ fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
             let in_shadow = policy["shadow_denied"].as_u64().unwrap_or(0);
             (policy[name].as_str().unwrap().to_owned(), policy["denied"].as_u64().unwrap() + in_shadow)
         };
-        policies["policies"].as_array().unwrap().iter().map(denied).collect()
+        let policies = policies["policies"].as_array().unwrap().iter();
+        policies.map(denied).filter(|(policy, _)| policy != ATTEMPTS).collect()
     };
     let (replayed, mut counted) = (denials(&report, "policy"), BTreeMap::new());
     // They are counted every tenth of a second, on a busy machine later.
@@ -771,7 +903,6 @@ fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
         &*format!("{counted:?}"),
         &*format!("{replayed:?}"),
     );
-    let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
     (!differences.found.is_empty())
         .then(|| format!("replay:\n== {}\n{report:#}\n{log}", differences.found.join("\n== ")))
 }

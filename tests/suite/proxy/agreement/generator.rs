@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 
 use fastrand::Rng;
 
+use super::keys::{self, Material, SentKeys};
+
 /// Long enough that no window ends within a test, wherever it begins.
-const WINDOW: &str = "30d";
+pub const WINDOW: &str = "30d";
 
 /// The route, the policy and the client that the rule for bans is made for.
 pub const TRAP: &str = "/trap";
@@ -49,6 +51,10 @@ pub struct Configuration {
     pub has_tls: bool,
     /// Policies whose units come back in the course of the test.
     pub inexact: Vec<String>,
+    /// Whether and how it has API keys.
+    pub keys: Option<keys::Settings>,
+    /// Whether users are read from tokens in `Authorization`.
+    reads_tokens: bool,
     /// The endpoints of each upstream.
     pub upstreams: Vec<(String, Vec<SocketAddr>)>,
 }
@@ -78,21 +84,22 @@ pub struct Sent {
     pub by_url: bool,
     pub headers: Vec<(&'static str, String)>,
     pub body: Body,
+    pub keys: SentKeys,
 }
 
-struct Dice(Rng);
+pub struct Dice(pub Rng);
 
 impl Dice {
-    fn chance(&mut self, percent: u8) -> bool {
+    pub fn chance(&mut self, percent: u8) -> bool {
         self.0.u8(..100) < percent
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.0.usize(..from.len())]
     }
 
     /// One of these, for so many of a hundred.
-    fn maybe<T: Copy>(&mut self, percent: u8, from: &[T]) -> Option<T> {
+    pub fn maybe<T: Copy>(&mut self, percent: u8, from: &[T]) -> Option<T> {
         self.chance(percent).then(|| self.pick(from))
     }
 
@@ -111,7 +118,13 @@ fn mapping(settings: &[String]) -> String {
 }
 
 /// A configuration before these origins.
-pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFiles) -> Configuration {
+pub fn configuration(
+    seed: u64,
+    kind: Kind,
+    origins: &[SocketAddr],
+    tls: &TlsFiles,
+    material: &Material,
+) -> Configuration {
     let dice = &mut Dice(Rng::with_seed(seed));
     let (has_tls, has_trap) = (dice.chance(40), kind == Kind::Any && dice.chance(85));
     let mut yaml = String::from("workers: 1\naccess_log: { format: json, to: access.log }\n");
@@ -130,8 +143,16 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     if dice.chance(15) {
         yaml += "client_limits: { max_body: 15 }\n";
     }
-    let users = user_sources(dice, kind, has_tls);
-    yaml += users;
+    let has_keys = dice.chance(60);
+    let users = match has_keys {
+        true => keyed_user_sources(dice, material),
+        false => user_sources(dice, kind, has_tls).to_owned(),
+    };
+    yaml += &users;
+    let keys = has_keys.then(|| keys::settings(dice, kind, &material.keys()));
+    yaml.extend(keys.as_ref().map(|(_, text)| text.as_str()));
+    let keys = keys.map(|(settings, _)| settings);
+    let of_keys = has_keys && keys::are_replayed(kind);
     // From a hash, nobody can tell whether a condition names the user.
     if dice.chance(15) && (kind != Kind::Replayable || users != VERIFIED) {
         yaml += "abuse: { users: hashed, secret: 0123456789abcdef0123456789abcdef }\n";
@@ -140,13 +161,16 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     let mut inexact = Vec::new();
     yaml += "policies:\n";
     for name in &names {
-        let (settings, is_inexact) = policy(dice, kind, users);
+        let (settings, is_inexact) = policy(dice, kind, &users, of_keys);
         yaml += &format!("  {name}: {}\n", mapping(&settings));
         inexact.extend(is_inexact.then(|| name.clone()));
     }
     if has_trap {
         yaml += &format!("  trap: {{ algorithm: fixed_window, key: ip, limit: 1/{WINDOW} }}\n");
-        yaml += &ban_rule(dice, users);
+        yaml += &ban_rule(dice, &users);
+    }
+    if keys.is_some_and(|keys| keys.has_plans) {
+        yaml += &keys::plans(dice, &names, &inexact);
     }
     let mut left = origins.iter().copied();
     let upstreams: Vec<(String, Vec<SocketAddr>)> = UPSTREAMS
@@ -159,10 +183,15 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     }
     yaml += "routes:\n";
     if has_trap {
-        yaml += &format!("  - {{ name: trap, path: {TRAP}, reply: {{ status: 204 }}, policies: [trap] }}\n");
+        yaml += &format!(
+            "  - {{ name: trap, path: {TRAP}, reply: {{ status: 204 }}, policies: [trap], require: none }}\n"
+        );
+    }
+    if has_keys && dice.chance(50) && kind != Kind::WithoutStore {
+        yaml += "  - { name: usage, path: /usage, usage: true }\n";
     }
     for nth in 0..dice.0.usize(4..10) {
-        yaml += &format!("  - {}\n", mapping(&route(dice, kind, nth, &names)));
+        yaml += &format!("  - {}\n", mapping(&route(dice, kind, nth, &names, &users, has_keys)));
     }
     if dice.chance(80) {
         let policies = dice.some(2, &names).join(", ");
@@ -173,7 +202,8 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     if kind == Kind::Any {
         banned.extend(bans.into_iter().filter(|_| dice.chance(12)));
     }
-    Configuration { yaml, kind, bans: banned, has_trap, has_tls, inexact, upstreams }
+    let reads_tokens = users.contains("jwt");
+    Configuration { yaml, kind, bans: banned, has_trap, has_tls, inexact, keys, reads_tokens, upstreams }
 }
 
 fn listeners(dice: &mut Dice, tls: Option<&TlsFiles>) -> String {
@@ -223,13 +253,30 @@ fn user_sources(dice: &mut Dice, kind: Kind, has_tls: bool) -> &'static str {
     dice.pick(if has_tls && kind == Kind::Any { &all } else { &all[..all.len() - 1] })
 }
 
+/// Where users come from beside API keys.
+fn keyed_user_sources(dice: &mut Dice, material: &Material) -> String {
+    let token = format!("jwt: {{ key: {{ file: \"{}\" }}, algorithm: ES256 }}", material.issuer.display());
+    let sources = dice.pick(&[
+        "",
+        "user: [{ api_key: customer }]\n",
+        "user: [{ header: x-user-id }, { api_key: customer }]\n",
+        "user: [{ api_key: api_key }, { cookie: session }]\n",
+        "user: [{ TOKEN }, { api_key: customer }]\n",
+        "user: [{ TOKEN }]\n",
+        "user: [{ TOKEN }]\n",
+        VERIFIED,
+    ]);
+    sources.replace("TOKEN", &token)
+}
+
 /// Whether one of the sources verifies users.
 fn has_verified(users: &str) -> bool {
     users.contains("header: x-user-id }")
 }
 
-/// The settings of a policy, and whether its units come back in the course of the test.
-fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
+/// The settings of a policy, and whether its units come back in the course of the test. `of_keys`: whether it may be for
+/// API keys.
+fn policy(dice: &mut Dice, kind: Kind, users: &str, of_keys: bool) -> (Vec<String>, bool) {
     let can_replay = kind == Kind::Replayable;
     let algorithms = [
         "fixed_window",
@@ -248,11 +295,14 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
         algorithm = "fixed_window";
     }
     let in_log = ["ip", "ip", "user", "ip+path", "[ip, user]", "[user, path]", "path", "host", "route"];
-    let others = ["\"header:x-api-key\"", "[\"cookie:session\", user]", "method", "\"query:key\"", "global"];
+    let others = ["\"header:x-version\"", "[\"cookie:session\", user]", "method", "\"query:key\"", "global"];
     let is_other = !can_replay && dice.chance(30);
     let mut key = dice.pick(if is_other { &others[..] } else { &in_log });
     if algorithm == "distinct" {
         key = dice.pick(&["ip", "host", "route", "[ip, route]"]);
+    }
+    if of_keys && dice.chance(50) {
+        key = dice.pick(&["customer", "customer", "api_key", "plan", "[customer, ip]", "customer+path"]);
     }
     let mut settings = vec![format!("algorithm: {algorithm}"), format!("key: {key}")];
     let limit = dice.pick(&[1, 1, 2, 2, 3]);
@@ -260,7 +310,7 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
     let mut is_inexact = is_concurrency;
     if algorithm == "gcra" && !can_replay && dice.chance(35) {
         // It delays for a moment, and never denies.
-        settings.push("limit: 50/1s, burst: 1, delay: 30s".to_owned());
+        settings.push("limit: 20/1s, burst: 1, delay: 30s".to_owned());
         is_inexact = true;
     } else if is_concurrency {
         // More than there ever are: a lease ends a moment after its response.
@@ -311,11 +361,16 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
         (true, VERIFIED) => 3,
         _ => 2,
     };
-    if let Some(exempt) = dice.maybe(25, &by_address[..known]) {
+    if of_keys && dice.chance(25) {
+        settings.push(format!("exempt: [{}]", dice.pick(&["\"customer:umbrella\"", "\"api_key:acme2\""])));
+    } else if let Some(exempt) = dice.maybe(25, &by_address[..known]) {
         settings.push(format!("exempt: [{exempt}]"));
     }
     let overrides = ["ip: 203.0.113.0/30", "user: acme", "\"header:x-plan\": gold"];
-    if !is_inexact && let Some(of) = dice.maybe(30, &overrides[..known - 1]) {
+    let of_customers = ["customer: globex", "plan: pro", "api_key: umbrella1"];
+    let of_keys = if of_keys { &of_customers[..] } else { &[] };
+    let overrides = [&overrides[..known - 1], of_keys].concat();
+    if !is_inexact && let Some(of) = dice.maybe(30, &overrides) {
         settings.push(format!("overrides: [{{ {of}, limit: {}/{WINDOW} }}]", limit + 2));
     }
     if kind == Kind::WithoutStore {
@@ -349,7 +404,14 @@ fn upstream(dice: &mut Dice, endpoints: &[SocketAddr], policies: &[String]) -> V
     settings
 }
 
-fn route(dice: &mut Dice, kind: Kind, nth: usize, policies: &[String]) -> Vec<String> {
+fn route(
+    dice: &mut Dice,
+    kind: Kind,
+    nth: usize,
+    policies: &[String],
+    users: &str,
+    has_keys: bool,
+) -> Vec<String> {
     let can_replay = kind == Kind::Replayable;
     let paths = ["/a", "/a/*", "\"/b/{id}\"", "\"~^/c/[0-9]+$\"", "/d/*", "/e", "\"/b/{id}/x\"", "/*"];
     let path = dice.pick(&paths);
@@ -373,6 +435,16 @@ fn route(dice: &mut Dice, kind: Kind, nth: usize, policies: &[String]) -> Vec<St
             ],
         ));
     }
+    let has_users = has_verified(users) || users.contains("jwt") || has_keys && users.is_empty();
+    match (has_keys, has_users) {
+        (true, true) => add(dice.maybe(
+            60,
+            &["require: none", "require: api_key", "require: user", "require: any", "require: any"],
+        )),
+        (true, false) => add(dice.maybe(40, &["require: none", "require: api_key"])),
+        (false, true) => add(dice.maybe(10, &["require: user"])),
+        (false, false) => {}
+    }
     let access = access(dice, ", ", "", [15, 10]);
     settings.extend(access.strip_prefix(", ").map(str::to_owned));
     settings.push(format!("policies: [{}]", dice.some(2, policies).join(", ")));
@@ -382,7 +454,10 @@ fn route(dice: &mut Dice, kind: Kind, nth: usize, policies: &[String]) -> Vec<St
             "request_headers: { set: { x-by: \"{client_address}\", x-of: \"{user}\" }, remove: [x-plan] }";
         settings.extend(dice.maybe(20, &[edits]).map(str::to_owned));
     }
-    let edits = "response_headers: { set: { x-to: \"{host}\", x-for: \"{user}\" } }";
+    let edits = match has_keys {
+        true => "response_headers: { set: { x-to: \"{customer}\", x-for: \"{plan}/{api_key}\" } }",
+        false => "response_headers: { set: { x-to: \"{host}\", x-for: \"{user}\" } }",
+    };
     settings.extend(dice.maybe(20, &[edits]).map(str::to_owned));
     settings.push(action);
     settings
@@ -448,13 +523,13 @@ fn rewrite(dice: &mut Dice, path: &str, captured: &str) -> String {
 }
 
 /// Requests for a configuration.
-pub fn requests(seed: u64, configuration: &Configuration, count: usize) -> Vec<Sent> {
+pub fn requests(seed: u64, configuration: &Configuration, material: &Material, count: usize) -> Vec<Sent> {
     // Other numbers than the configuration has been made from.
     let dice = &mut Dice(Rng::with_seed(!seed));
-    (0..count).map(|_| request(dice, configuration)).collect()
+    (0..count).map(|_| request(dice, configuration, material)).collect()
 }
 
-fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
+fn request(dice: &mut Dice, configuration: &Configuration, material: &Material) -> Sent {
     let can_replay = configuration.kind == Kind::Replayable;
     let listener = match dice.0.u8(..100) {
         0..12 => Listener::Redirecting,
@@ -557,12 +632,18 @@ fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
         }
         _ => {}
     }
-    let target = target(dice, method);
+    let mut target = target(dice, method);
+    let keys = configuration.keys.map(|settings| {
+        if dice.chance(4) {
+            target = "/usage".to_owned();
+        }
+        keys::add(dice, settings, material, configuration.reads_tokens, &mut headers, &mut target)
+    });
     let has_one_host = headers.iter().filter(|(name, value)| *name == "host" && value.contains('.')).count()
         == 1
         && headers.iter().filter(|(name, _)| *name == "host").count() == 1;
     let by_url = dice.chance(30) && target.starts_with('/') && has_one_host;
-    Sent { listener, peer, method, target, by_url, headers, body }
+    Sent { listener, peer, method, target, by_url, headers, body, keys: keys.unwrap_or_default() }
 }
 
 fn target(dice: &mut Dice, method: &str) -> String {
