@@ -94,8 +94,6 @@ impl Generation {
     /// # Errors
     /// The thread that rereads the file can't be started.
     pub(super) fn enter_keys(&self) -> std::io::Result<()> {
-        // That of the file before.
-        self.api_keys.set_file_error(None);
         match &self.keys_file {
             Some(file) => file.enter_into_force(&self.api_keys),
             None => {
