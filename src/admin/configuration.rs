@@ -14,7 +14,7 @@ use super::{
     openapi::ReadErrors,
 };
 use crate::{
-    config::model::{self, AddressList, Config, RouteAction},
+    config::model::{self, ATTEMPTS_POLICY, AddressList, Config, RouteAction},
     telemetry::time::rfc3339,
 };
 
@@ -125,7 +125,8 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
                 .collect(),
             mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
             overrides: policy.overrides.len(),
-            used: !routes.is_empty(),
+            // The policy of wrong credentials is used by no route in particular.
+            used: !routes.is_empty() || policy.name == ATTEMPTS_POLICY,
             routes,
             allowed: totals.allowed,
             denied: totals.denied,

@@ -51,11 +51,5 @@ fn applicable<'p>(policy: &'p Policy, customer: &str, plan: Option<&str>) -> Opt
         Condition::OfKey { field: KeyField::Plan, value } => plan == Some(value),
         _ => false,
     };
-    if policy.exempt.iter().any(is_of) {
-        return None;
-    }
-    match policy.overrides.iter().find(|(of, _)| is_of(of)) {
-        Some((_, limits)) => Some(limits),
-        None => (!policy.unlimited.iter().any(is_of)).then_some(policy),
-    }
+    policy.applicable(is_of).ok().map(|(_, limits)| limits)
 }

@@ -294,7 +294,7 @@ fn is_http(before: &str) -> bool {
 fn is_address(authority: &str) -> bool {
     let Some((host, port)) = authority.split_once(':') else { return !authority.contains('@') };
     let port_alone = port.chars().all(|c| c.is_ascii_digit() || c == INSERTED);
-    host.starts_with('[') || !host.is_empty() && port_alone && port.len() <= 5
+    host.starts_with('[') || !host.is_empty() && port_alone && (1..=5).contains(&port.len())
 }
 
 /// The text after a scheme in a URL without `@`, unless it is a host with an optional port. It may be a password: the
