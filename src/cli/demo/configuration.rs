@@ -83,7 +83,9 @@ mod tests {
         let sources =
             DemoSources { origin: "127.0.0.1:3000".parse().unwrap(), keys: "/tmp/keys.json".into() };
         let config = configuration(&sources).unwrap_or_else(|errors| panic!("{errors}"));
-        assert_eq!((config.routes.len(), config.policies.len(), config.user.len()), (4, 5, 2));
+        assert_eq!((config.routes.len(), config.user.len()), (4, 2));
+        let policies: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
+        assert_eq!(policies, ["per-minute", "monthly", "per-ip", "inspect", "login", "api_keys"]);
         assert_eq!(config.plans, ["free", "pro"]);
     }
 }
