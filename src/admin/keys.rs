@@ -425,7 +425,7 @@ pub(super) async fn import(
     .await
 }
 
-/// What an import has done.
+/// The result of an import.
 struct Import {
     marks: Vec<KeyMark>,
     unchanged: u64,

@@ -57,8 +57,8 @@ impl LockedFile {
         &self.path
     }
 
-    /// Replaces the file by what `write` writes. Readers find the whole old file or the whole new one, after a power
-    /// failure, too. The new file has the owner and the mode of the old one; another user than root may only be able
+    /// Replaces the file by what `write` writes. Readers find the whole old file or the whole new one, even after a
+    /// power failure. The new file has the owner and the mode of the old one; a user who is not root may only be able
     /// to keep its group. `mode` is for a file that is not there yet; the umask is subtracted.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl LockedFile {
             Ok(version)
         });
         let version = written.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-        // The new name outlasts a power failure, too.
+        // A power failure does not undo the new name.
         self.directory.sync_all()?;
         Ok(version)
     }
@@ -97,7 +97,7 @@ impl LockedFile {
 /// Gives a new file the owner and the mode of the one that it replaces.
 fn keep_identity(file: &File, replaced: &Metadata) -> io::Result<()> {
     let (owner, group) = (Some(replaced.uid()), Some(replaced.gid()));
-    // Only root may give a file away; its owner may choose among his groups.
+    // Only root can change the owner. Others can keep the group, if they are in it.
     let _not_permitted = fchown(file, owner, group).or_else(|_| fchown(file, None, group));
     file.set_permissions(replaced.permissions())
 }

@@ -33,7 +33,7 @@ use crate::{
 /// Customers whose usage is read at once.
 const CUSTOMERS_AT_ONCE: usize = 32;
 /// How long the page waits for the usage of all customers.
-const PATIENCE: Duration = Duration::from_secs(2);
+const USAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const STATES: [(Option<StateFilter>, &str); 4] = [
     (None, "All"),
@@ -120,8 +120,8 @@ impl Customers {
                 denied.insert((*customer).to_owned(), addresses.iter().map(|address| address.denied).sum());
             }
         };
-        // The page is shown without what was not read by then.
-        let _late = time::timeout(PATIENCE, async { tokio::join!(read_usage, read_denied) }).await;
+        // After the timeout, the page is shown without the missing numbers.
+        let _late = time::timeout(USAGE_TIMEOUT, async { tokio::join!(read_usage, read_denied) }).await;
         Self { usage, denied }
     }
 }

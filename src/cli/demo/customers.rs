@@ -24,7 +24,7 @@ const CUSTOMERS: [(&str, &str, &str, Ipv4Addr); 2] = [
     ("globex", "pro", "globex, plan pro", Ipv4Addr::new(127, 0, 0, 22)),
 ];
 
-/// Makes a key for each customer, as `tollgate keys create` does. Returns what each sends.
+/// Makes a key for each customer, as `tollgate keys create` does. Returns the requests of each.
 ///
 /// # Errors
 /// The admin port makes none.

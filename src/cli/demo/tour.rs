@@ -182,7 +182,7 @@ fn fail(error: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What goes on after the tour.
+/// The demo as it runs on after the tour.
 struct Tour {
     app: app::App,
     customers: Vec<ClientScript>,

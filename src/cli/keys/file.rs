@@ -43,7 +43,7 @@ impl KeyFile {
             bytes => bytes.map_err(unreadable)?,
         };
         let keys = read(locked.path(), &bytes)?;
-        // What has keys is UTF-8.
+        // A file in which keys were found is UTF-8.
         let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
         Ok(Self { locked, text, keys })
     }
@@ -164,7 +164,7 @@ pub(super) fn revoke(path: &Path, id: &str, reason: &str) -> Result<String, Admi
     let file = KeyFile::open(path)?;
     let (nth, now) = (file.position(id)?, Timestamp::now());
     let key = &file.keys[nth];
-    // It refuses what does not fit into a line.
+    // Refuses a reason that does not fit into a comment of one line.
     operations::revoke(key, reason, now.as_microsecond()).map_err(refused)?;
     let date = now.strftime("%Y-%m-%d");
     let note = format!("{id} of {} was revoked on {date}: {reason}", key.customer);
