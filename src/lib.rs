@@ -31,6 +31,7 @@
 //! | [`address_set`] | sets of IP networks, and files that list them |
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
 //! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
+//! | [`response_cost`] | finds in bodies what a response costs, for example in tokens |
 //! | [`memory_budget`] | the available memory, its budgets, and the memory that a value takes |
 //! | [`text`] | invisible and misleading characters |
 //!
@@ -53,6 +54,7 @@ pub mod memory_budget;
 pub mod peers;
 pub mod proxy;
 pub mod replay;
+pub mod response_cost;
 pub mod router;
 pub mod store;
 pub mod telemetry;

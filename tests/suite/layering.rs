@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 29] = [
+const MAY_KNOW: [(&str, &[&str]); 30] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -80,6 +80,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
             "limit",
             "abuse",
             "memory_budget",
+            "response_cost",
             "config::model",
             "telemetry",
         ],
@@ -119,10 +120,20 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     // The configuration uses only modules that use no other module.
     (
         "config",
-        &["api_keys", "config::model", "file", "jwt_keys", "address_set", "tls", "memory_budget", "text"],
+        &[
+            "api_keys",
+            "config::model",
+            "file",
+            "jwt_keys",
+            "address_set",
+            "tls",
+            "memory_budget",
+            "response_cost",
+            "text",
+        ],
     ),
     // It is declared together with how it is written and read; nobody else knows that.
-    ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls"]),
+    ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls", "response_cost"]),
     ("api_keys", &["file"]),
     ("tls", &[]),
     ("jwt_keys", &[]),
@@ -130,6 +141,8 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ("file", &[]),
     ("http2_frames", &[]),
     ("memory_budget", &[]),
+    // Pure: bytes in, numbers or bytes out.
+    ("response_cost", &[]),
     ("text", &[]),
 ];
 

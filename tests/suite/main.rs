@@ -21,6 +21,7 @@ mod listener;
 mod peers;
 mod programs;
 mod proxy;
+mod response_cost;
 mod store;
 mod telemetry;
 mod upstream;

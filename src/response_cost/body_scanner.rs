@@ -1,0 +1,134 @@
+//! Scans the body of a response for its cost, beside its way to the client.
+
+use std::sync::Arc;
+
+use http::{
+    HeaderMap,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
+use memchr::memchr;
+
+use super::{
+    event_stream::{EventParser, Part},
+    gzip::Gunzip,
+    json_scanner::JsonScanner,
+    json_sum::{Found, JsonSum},
+};
+
+/// Finds the numbers of a sum in a body that arrives in pieces.
+#[derive(Debug)]
+pub struct BodyScanner {
+    gunzip: Option<Gunzip>,
+    texts: Texts,
+}
+
+/// Why a response is not scanned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unscannable {
+    /// Its media type is not JSON, JSON lines or an event stream. Or it has none.
+    MediaType,
+    /// Its content coding is not gzip.
+    ContentCoding,
+}
+
+/// The JSON texts of a body, by its media type.
+#[derive(Debug)]
+enum Texts {
+    /// `application/json`: one text, or an array of texts.
+    Whole(JsonScanner),
+    /// `application/x-ndjson`: a text a line.
+    Lines(JsonScanner),
+    /// `text/event-stream`: a text an event.
+    Events(EventParser, JsonScanner),
+}
+
+impl BodyScanner {
+    /// A scanner of the body that follows `headers`.
+    pub fn new(sum: &Arc<JsonSum>, headers: &HeaderMap) -> Result<Self, Unscannable> {
+        let texts = Texts::new(sum, headers).ok_or(Unscannable::MediaType)?;
+        let codings =
+            headers.get_all(CONTENT_ENCODING).iter().flat_map(|field| field.as_bytes().split(|b| *b == b','));
+        let mut codings = codings
+            .map(<[u8]>::trim_ascii)
+            .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
+        let gunzip = match (codings.next(), codings.next()) {
+            (None, _) => None,
+            (Some(coding), None) if is_gzip(coding) => Some(Gunzip::new()),
+            _ => return Err(Unscannable::ContentCoding),
+        };
+        Ok(Self { gunzip, texts })
+    }
+
+    /// Reads the next piece of the body, as the upstream sent it.
+    pub fn read(&mut self, piece: &[u8]) {
+        match &mut self.gunzip {
+            None => self.texts.read(piece),
+            Some(gunzip) => gunzip.read(piece, |decoded| self.texts.read(decoded)),
+        }
+    }
+
+    /// What the body says so far. A body that cannot be decoded is unusable: it may end with other numbers than it began.
+    pub fn found(&self) -> Found {
+        match &self.gunzip {
+            Some(gunzip) if gunzip.has_failed() => Found::Unusable,
+            _ => self.texts.json().total(),
+        }
+    }
+}
+
+/// RFC 9110, 8.4.1.3
+fn is_gzip(coding: &[u8]) -> bool {
+    coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip")
+}
+
+impl Texts {
+    fn new(sum: &Arc<JsonSum>, headers: &HeaderMap) -> Option<Self> {
+        let content_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+        let media_type = content_type.split(';').next()?.trim().to_ascii_lowercase();
+        let json = || JsonScanner::new(sum.clone());
+        match media_type.as_str() {
+            "text/event-stream" => Some(Self::Events(EventParser::new(), json())),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines"
+            | "application/json-seq" => Some(Self::Lines(json())),
+            "application/json" => Some(Self::Whole(json())),
+            // RFC 6839, 3.1
+            other if other.starts_with("application/") && other.ends_with("+json") => {
+                Some(Self::Whole(json()))
+            }
+            _ => None,
+        }
+    }
+
+    fn json(&self) -> &JsonScanner {
+        match self {
+            Self::Whole(json) | Self::Lines(json) | Self::Events(_, json) => json,
+        }
+    }
+
+    fn read(&mut self, mut piece: &[u8]) {
+        match self {
+            Self::Whole(json) => json.read(piece),
+            Self::Lines(json) => {
+                // No string has a line break, so that a torn line does not spoil the next one.
+                while let Some(end) = memchr(b'\n', piece) {
+                    let (line, rest) = piece.split_at(end + 1);
+                    json.read(line);
+                    json.end();
+                    piece = rest;
+                }
+                json.read(piece);
+            }
+            Self::Events(events, json) => {
+                while let Some(part) = events.next(&mut piece) {
+                    match part {
+                        Part::Data(data) => json.read(data),
+                        Part::End => json.end(),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Costs that only the response tells, for example tokens of language models: finds their numbers in bodies that pass.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `json_sum` | which numbers of a JSON text make up the cost, and the presets of providers |
+//! | `json_scanner` | finds these numbers in JSON that arrives in pieces |
+//! | `event_stream` | the fields of `text/event-stream` |
+//! | `gzip` | decodes gzip for the scanner |
+//! | `body_scanner` | the scanner of a response: its media type and its coding choose how it is read |
+//! | `request_number` | the number of a request that bounds what its response can cost |
+//! | `ask_for_usage` | edits a request so that its stream tells what it costs |
+//! | `usage_event_filter` | takes the event out again that a client has not asked for |
+//!
+//! Everything here is pure: bytes in, numbers or bytes out. A scanner holds less than 64 KiB, however long and however
+//! malformed the body is.
+
+mod ask_for_usage;
+mod body_scanner;
+mod event_stream;
+mod gzip;
+mod json_scanner;
+mod json_sum;
+mod request_number;
+mod usage_event_filter;
+
+pub use ask_for_usage::ask_for_usage;
+pub use body_scanner::{BodyScanner, Unscannable};
+pub use json_sum::{Found, JsonNumber, JsonPath, JsonSum, MAX_NUMBER};
+pub use request_number::RequestNumber;
+pub use usage_event_filter::UsageEventFilter;

@@ -1,0 +1,43 @@
+//! The number of a request that bounds what its response can cost.
+
+use std::sync::Arc;
+
+use super::{
+    json_scanner::JsonScanner,
+    json_sum::{Found, JsonNumber, JsonPath, JsonSum},
+};
+
+/// How many responses in one a request asks for: OpenAI's `n`, Gemini's `candidateCount`.
+const COUNTS: [&str; 2] = ["n", "generationConfig.candidateCount"];
+
+/// The most output tokens of one request: the first of several paths that its JSON has, times the number of responses that
+/// it asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestNumber {
+    /// A number for each path, and then one for the counts.
+    numbers: Arc<JsonSum>,
+}
+
+impl RequestNumber {
+    /// Reads the first of `paths` that a request has, for example `max_completion_tokens`, `max_tokens`.
+    pub fn new(paths: Vec<JsonPath>) -> Result<Self, &'static str> {
+        let counts = COUNTS.iter().map(|path| JsonPath::parse(path)).collect::<Result<Vec<_>, _>>()?;
+        let numbers = paths.into_iter().map(|path| vec![path]).chain([counts]);
+        let numbers = JsonSum::new(numbers.map(|paths| JsonNumber { paths, times: 1 }).collect())?;
+        Ok(Self { numbers: Arc::new(numbers) })
+    }
+
+    /// The number of the request with this body. `None`: it has none, or one that is not a number from 0 to
+    /// [`MAX_NUMBER`](super::MAX_NUMBER).
+    pub fn read(&self, body: &[u8]) -> Option<u64> {
+        let mut json = JsonScanner::new(self.numbers.clone());
+        json.read(body);
+        let (count, numbers) = json.found().split_last()?;
+        let number = numbers.iter().find(|found| **found != Found::Nothing)?.number()?;
+        match count {
+            Found::Nothing => Some(number),
+            Found::Number(count) => Some(number.saturating_mul((*count).max(1))),
+            Found::Unusable => None,
+        }
+    }
+}

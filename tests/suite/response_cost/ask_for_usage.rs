@@ -1,0 +1,168 @@
+//! Chat completion requests that are edited to ask for their usage.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use tollgate::response_cost::ask_for_usage;
+
+/// The edited body, as text.
+fn asked(body: &str) -> Option<String> {
+    ask_for_usage(body.as_bytes()).map(|body| String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn the_option_is_added_and_all_else_stays() {
+    for (body, edited) in [
+        (
+            r#"{"model":"m","messages":[],"stream":true}"#,
+            r#"{"stream_options":{"include_usage":true},"model":"m","messages":[],"stream":true}"#,
+        ),
+        (
+            " \r\n{ \"messages\" : [ ] , \"stream\" : true }\n",
+            " \r\n{\"stream_options\":{\"include_usage\":true}, \"messages\" : [ ] , \"stream\" : true }\n",
+        ),
+        (
+            r#"{"messages":[],"stream":true,"stream_options":{}}"#,
+            r#"{"messages":[],"stream":true,"stream_options":{"include_usage":true}}"#,
+        ),
+        (
+            r#"{"messages":[],"stream":true,"stream_options": null }"#,
+            r#"{"messages":[],"stream":true,"stream_options": {"include_usage":true} }"#,
+        ),
+        (
+            r#"{"messages":[],"stream_options": { "include_obfuscation":false }, "stream":true}"#,
+            r#"{"messages":[],"stream_options": {"include_usage":true, "include_obfuscation":false }, "stream":true}"#,
+        ),
+        (
+            r#"{"stream_options":{"x":{"include_usage":1},"include_usage" :false},"messages":[],"stream":true}"#,
+            r#"{"stream_options":{"x":{"include_usage":1},"include_usage" :true},"messages":[],"stream":true}"#,
+        ),
+        (
+            r#"{"stream_options":{"include_usage":null},"messages":[],"stream":true}"#,
+            r#"{"stream_options":{"include_usage":true},"messages":[],"stream":true}"#,
+        ),
+        (
+            r#"{"str\u0065am_options":{"include_us\u0061ge":false},"messages":[],"stre\u0061m":true}"#,
+            r#"{"str\u0065am_options":{"include_us\u0061ge":true},"messages":[],"stre\u0061m":true}"#,
+        ),
+    ] {
+        assert_eq!(asked(body).as_deref(), Some(edited));
+        assert_eq!(asked(edited), None, "asked again");
+    }
+}
+
+#[test]
+fn what_does_not_stream_or_is_not_clear_stays() {
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "null",
+        r#"[[],true]"#,
+        r#"{"messages":[]}"#,
+        r#"{"messages":[],"stream":false}"#,
+        r#"{"messages":[],"stream":null}"#,
+        r#"{"messages":[],"stream":"true"}"#,
+        r#"{"messages":[],"options":{"stream":true}}"#,
+        // The Responses API
+        r#"{"input":"a","stream":true}"#,
+        r#"{"messages":[],"stream":true,"stream_options":{"include_usage":true}}"#,
+        r#"{"messages":[],"stream":true,"stream_options":{"include_usage":"no"}}"#,
+        r#"{"messages":[],"stream":true,"stream_options":[false]}"#,
+        r#"{"messages":[],"stream":true,"stream_options":5}"#,
+        // Twice
+        r#"{"messages":[],"stream":true,"stream":true}"#,
+        r#"{"messages":[],"stream":true,"stream_options":{},"stream_options":null}"#,
+        r#"{"messages":[],"stream":true,"stream_options":{},"stream\u005foptions":{}}"#,
+        r#"{"messages":[],"stream":true,"stream_options":{"include_usage":false,"include_usage":false}}"#,
+        // Malformed
+        r#"{"messages":[],"stream":true"#,
+        r#"{"messages":[],"stream":true,}"#,
+        r#"{"messages":[],"stream":true}}"#,
+        "\u{feff}{\"messages\":[],\"stream\":true}",
+    ] {
+        assert_eq!(asked(body), None, "{body}");
+    }
+    assert_eq!(ask_for_usage(b"{\"messages\":[\"\xFF\"],\"stream\":true}"), None);
+}
+
+#[test]
+fn depth_does_no_harm() {
+    let brackets = "[".repeat(100_000) + &"]".repeat(100_000);
+    let body = format!("{{\"messages\":{brackets},\"stream\":true}}");
+    let edited = asked(&body).unwrap();
+    assert!(edited.replace("\"stream_options\":{\"include_usage\":true},", "") == body);
+    assert!(asked(&body.replace(']', "")).is_none());
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z\"\\\\{}\\[\\],: é\n]{0,12}".prop_map(Value::from),
+    ];
+    let name = prop_oneof![
+        prop::sample::select(&["stream", "stream_options", "include_usage", "messages"])
+            .prop_map(str::to_owned),
+        "[a-z\"{}]{0,4}",
+    ];
+    leaf.prop_recursive(4, 30, 5, move |inner| {
+        let members = prop::collection::vec((name.clone(), inner.clone()), 0..5);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Value::from),
+            members.prop_map(|members| Value::Object(Map::from_iter(members))),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8_000))]
+
+    #[test]
+    fn the_request_is_the_same_but_for_the_option(
+        members in prop::collection::vec((prop_oneof![Just("stream_options".to_owned()), "[a-z\"{}]{0,4}"], value()), 0..5),
+        options in prop::option::of(prop_oneof![
+            Just(json!(null)), Just(json!({})), Just(json!({ "include_usage": false })), Just(json!({ "include_usage": null })), value()
+        ]),
+        is_pretty in any::<bool>(),
+    ) {
+        let mut request = Map::from_iter(members);
+        request.insert("messages".to_owned(), json!([{ "role": "user", "content": "\"stream\":true" }]));
+        request.insert("stream".to_owned(), json!(true));
+        if let Some(options) = options {
+            request.insert("stream_options".to_owned(), options);
+        }
+        let request = Value::Object(request);
+        let text = if is_pretty { serde_json::to_string_pretty(&request).unwrap() } else { request.to_string() };
+        let options = &request["stream_options"];
+        let is_asked = !(options.is_null() || options.is_object())
+            || options.get("include_usage").is_some_and(|value| !value.is_null() && *value != json!(false));
+        let edited = asked(&text);
+        prop_assert_eq!(edited.is_none(), is_asked, "{}", text);
+        if let Some(edited) = edited {
+            let mut expected = request.clone();
+            if expected["stream_options"].is_null() {
+                expected["stream_options"] = json!({});
+            }
+            expected["stream_options"]["include_usage"] = json!(true);
+            prop_assert_eq!(serde_json::from_str::<Value>(&edited).unwrap(), expected);
+            // Byte for byte: what precedes and what follows the edit is that of the original, and only null or false is lost.
+            let same = |a: &mut dyn Iterator<Item = u8>, b: &mut dyn Iterator<Item = u8>| a.zip(b).take_while(|(a, b)| a == b).count();
+            let before = same(&mut text.bytes(), &mut edited.bytes());
+            let after = same(&mut text.bytes().rev(), &mut edited.bytes().rev());
+            prop_assert!(before + after + 5 >= text.len(), "{} {}", text, edited);
+        }
+    }
+
+    #[test]
+    fn what_is_edited_was_json_and_is_json(body in "[\\[\\]{}:,\" truefalsn]{0,20}", at in 0..100_usize) {
+        let text = r#"{"messages":[],"stream":true,"stream_options":{"include_usage":false,"x":1}}"#;
+        let mut text = text.to_owned();
+        text.insert_str(at.min(text.len()), &body);
+        if let Some(edited) = asked(&text) {
+            prop_assert!(serde_json::from_str::<Value>(&text).is_ok());
+            let edited: Value = serde_json::from_str(&edited).unwrap();
+            prop_assert_eq!(&edited["stream_options"]["include_usage"], &json!(true));
+        }
+    }
+}
