@@ -168,7 +168,10 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn size(text: &str) -> Option<u64> {
-    scaled(text, &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)])
+    scaled(
+        text,
+        &[("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)],
+    )
 }
 
 fn millis(text: &str) -> Option<u64> {

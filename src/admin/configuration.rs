@@ -7,8 +7,8 @@ use axum::{Json, extract::State};
 use super::{
     context::HandlerContext,
     dto::{
-        ActiveConfiguration, CalendarWindow, Latency, Policies, Policy, Route, Routes, ServerErrors,
-        UpstreamShare,
+        ActiveConfiguration, CalendarWindow, Latency, Policies, Policy, ResponseCostUnits, Route, Routes,
+        ServerErrors, UpstreamShare,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
@@ -132,6 +132,10 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
             denied: totals.denied,
             shadow_denied: totals.shadow_denied,
             errors: totals.errors,
+            response_cost: policy
+                .cost
+                .of_response()
+                .map(|_| ResponseCostUnits { reserved: totals.reserved, charged: totals.charged }),
         }
     });
     Policies { policies: policies.collect() }

@@ -99,6 +99,7 @@ mod tests {
             denied: 3,
             shadow_denied: 0,
             errors: 0,
+            response_cost: None,
         };
         let unused =
             Policy { name: "unused".into(), routes: Vec::new(), used: false, overrides: 2, ..policy.clone() };

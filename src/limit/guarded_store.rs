@@ -174,17 +174,24 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
     }
 }
 
-/// The same check with `policy`, an instance's share of its own.
+/// The same check with `policy`, an instance's share of its own. A reservation is never more than that.
 fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
-    Check { policy, identifier, cost: check.cost, detail }
+    let cost = match policy.cost {
+        Cost::Response(_) => check.cost.min(policy.most_admissible()),
+        Cost::Fixed(_) | Cost::Header { .. } => check.cost,
+    };
+    Check { policy, identifier, cost, detail }
 }
 
 /// The policy with its limits divided by the number of instances, each at least the highest cost of a request, which
 /// would be denied until the store is back otherwise. A `gcra` burst is divided, too, and so are the limits of
 /// `distinct` and `concurrency`.
 fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
-    let (Cost::Fixed(most) | Cost::Header { max: most, .. }) = policy.cost;
+    let most = match policy.cost {
+        Cost::Fixed(most) | Cost::Header { max: most, .. } => most,
+        Cost::Response(_) => 1,
+    };
     let share = |limit: u64| (limit / u64::from(instances.max(1))).max(most.min(limit)).max(1);
     let tiers = policy.tiers.iter().map(|tier| Tier { limit: share(tier.limit), ..*tier }).collect();
     let kind = match policy.kind {

@@ -199,7 +199,16 @@ impl Policy {
 
     /// Whether the units of a request may be refunded.
     pub fn may_refund(&self) -> bool {
-        self.count.is_some() || self.kind == Kind::Concurrency
+        self.count.is_some() || self.kind == Kind::Concurrency || self.cost.of_response().is_some()
+    }
+
+    /// The most units that a request can be admitted with.
+    pub fn most_admissible(&self) -> u64 {
+        let lowest = self.tiers.iter().map(|tier| tier.limit).min().unwrap_or_default();
+        match self.kind {
+            Kind::Gcra { burst, .. } => burst,
+            _ => lowest,
+        }
     }
 
     /// Whether a request with this response is counted; `None` if that is not known yet. A lease does not depend on the

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
 use super::{
+    cost_meter::CostMeter,
     grpc::{response_status, status_of},
     request_body::RequestBody,
     reservation::{PendingReservations, RequestStage, ReservationGuard},
@@ -112,9 +113,15 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
             }
             let Ok(response) = result else { return false };
             reservation.responded(response_status(&response));
+            let mut meter = CostMeter::new(&reservation, response.status(), response.headers());
             let Ok(read) = Limited::new(response.into_body(), MAX_BODY).collect().await else { return false };
             if let Some(trailers) = read.trailers() {
                 reservation.call_ended(status_of(trailers));
+            }
+            if let Some(mut meter) = meter.take() {
+                read.trailers().inspect(|trailers| meter.read_trailers(trailers));
+                meter.read(&read.to_bytes());
+                meter.finish();
             }
             true
         };

@@ -3,18 +3,19 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::{
     cors::is_preflight,
+    cost_meter::BYTES_PER_TOKEN,
     outcome::{CheckOutcome, PolicyOutcome, VariantRef},
     request_context::RequestContext,
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing},
+    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing, Reserve},
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -43,6 +44,8 @@ pub(super) struct Checks<'a> {
     /// The enforced policy that denies the request, because it lacks the value that identifies it (`missing: deny`).
     /// There are no checks of the policies after it.
     pub(super) unidentified: Option<usize>,
+    /// Whether the request's body says how much to reserve.
+    pub(super) reads_request: bool,
 }
 
 /// Why a policy of the route does not apply to the request.
@@ -123,6 +126,38 @@ impl<'a> Checks<'a> {
         self.checks.iter().any(|check| check.policy.may_refund())
     }
 
+    /// The checks, with the least that a request costs whose response tells its cost.
+    pub(super) fn with_least_costs(&self) -> SmallVec<[Check<'a>; 2]> {
+        let least = |check: &Check<'a>| match check.policy.cost.of_response() {
+            Some(_) => Check { cost: 1, ..check.clone() },
+            None => check.clone(),
+        };
+        self.checks.iter().map(least).collect()
+    }
+
+    /// The longest request body that is read for a reservation, in bytes.
+    pub(super) fn longest_request(&self) -> usize {
+        let costs = self.checks.iter().filter_map(|check| check.policy.cost.of_response());
+        costs.map(|cost| cost.max_request).max().unwrap_or_default()
+    }
+
+    /// Sets what is reserved by the request's `body`, if it was read, and its `length`. Returns whether the response is
+    /// asked for its usage.
+    pub(super) fn reserve(&mut self, body: Option<&[u8]>, length: u64) -> bool {
+        let mut asks = false;
+        for check in &mut self.checks {
+            let Some(cost) = check.policy.cost.of_response() else { continue };
+            let Reserve { number, default, max, prompt, .. } = &cost.reserve;
+            let body = body.filter(|body| body.len() <= cost.max_request);
+            let number = body.zip(number.as_ref()).and_then(|(body, number)| number.read(body));
+            let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
+            let units = number.unwrap_or(*default).saturating_add(prompt).min(*max);
+            check.cost = units.clamp(1, check.policy.most_admissible().max(1));
+            asks |= cost.asks() && body.is_some();
+        }
+        asks
+    }
+
     /// Adds the checks of one policy, or returns why there is none.
     fn add(
         &mut self,
@@ -137,7 +172,17 @@ impl<'a> Checks<'a> {
         };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
-        let cost = cost(&policy.cost, attributes.headers, attributes.is_peer_trusted);
+        let cost = match &policy.cost {
+            Cost::Fixed(units) => *units,
+            Cost::Header { name, default, max } => {
+                cost_in_header(attributes.headers, attributes.is_peer_trusted, (name, *default, *max))
+            }
+            Cost::Response(cost) => {
+                self.reads_request |= cost.reads_request();
+                // A plan's limit may be less.
+                cost.reserve.default.min(policy.most_admissible())
+            }
+        };
         for identifier in identifiers {
             self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
             self.variants.push(variant);
@@ -193,18 +238,17 @@ fn hash(value: &[u8]) -> Member {
 
 /// The units that a request with these `headers` costs. The header counts only if a trusted proxy sends it with one
 /// whole number. The cost is at least 1: with 0, the request would bypass the limit.
-fn cost(cost: &Cost, headers: &HeaderMap, is_peer_trusted: bool) -> u64 {
-    match cost {
-        Cost::Fixed(units) => *units,
-        Cost::Header { name, default, max } => {
-            let mut lines = headers.get_all(name).iter();
-            let sent = match (lines.next(), lines.next()) {
-                (Some(only), None) if is_peer_trusted => number(only.as_bytes().trim_ascii()),
-                _ => None,
-            };
-            sent.map_or(*default, |units| units.clamp(1, (*max).max(1)))
-        }
-    }
+fn cost_in_header(
+    headers: &HeaderMap,
+    is_peer_trusted: bool,
+    (name, default, max): (&HeaderName, u64, u64),
+) -> u64 {
+    let mut lines = headers.get_all(name).iter();
+    let sent = match (lines.next(), lines.next()) {
+        (Some(only), None) if is_peer_trusted => number(only.as_bytes().trim_ascii()),
+        _ => None,
+    };
+    sent.map_or(default, |units| units.clamp(1, max.max(1)))
 }
 
 /// Parses decimal digits only, saturating.
@@ -220,20 +264,19 @@ fn number(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
 
     #[test]
     fn the_cost_that_a_trusted_proxy_sends_counts_within_bounds() {
         let name = HeaderName::from_static("x-cost");
-        let configured = Cost::Header { name: name.clone(), default: 3, max: 100 };
         let units = |lines: &[&'static str], trusted| {
             let mut headers = HeaderMap::new();
             for line in lines {
                 headers.append(&name, HeaderValue::from_static(line));
             }
-            cost(&configured, &headers, trusted)
+            cost_in_header(&headers, trusted, (&name, 3, 100))
         };
         assert_eq!(units(&["7"], true), 7);
         assert_eq!(units(&["7"], false), 3, "a client chooses nothing");

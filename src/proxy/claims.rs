@@ -100,7 +100,7 @@ fn named_fields(config: &Config) -> Vec<HeaderName> {
             });
         let cost = match cost {
             Cost::Header { name, .. } => Some(name),
-            Cost::Fixed(_) => None,
+            Cost::Fixed(_) | Cost::Response(_) => None,
         };
         let conditions = exempt.iter().chain(overrides.iter().map(|of| &of.condition));
         keys.chain(cost).chain(conditions.filter_map(field_of))

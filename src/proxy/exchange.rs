@@ -497,6 +497,7 @@ impl Exchange {
             source: self.verdict.source(),
             delay_millis: self.verdict.delay_millis(),
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
+            cost: self.reservation.as_ref().and_then(ReservationGuard::first_cost),
             trace_id: self.trace.as_ref().map(RequestTrace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: subject.as_deref().map(str::as_bytes),
@@ -584,7 +585,7 @@ impl Drop for Exchange {
         if is_tunnel {
             self.telemetry.metrics.tunnel_closed(self.route);
             if let Some(reservation) = &self.reservation {
-                reservation.completed();
+                reservation.tunnel_closed(self.sent);
             }
         } else {
             self.telemetry.metrics.request(self.route, status, elapsed);

@@ -12,6 +12,7 @@ mod client;
 mod connect;
 mod connection_state;
 mod cors;
+mod cost_meter;
 mod credential;
 mod denial_record;
 mod early_ends;

@@ -35,6 +35,11 @@ impl PacedBody {
         Self { incoming, client, idle_timeout, budget, waits_since: None }
     }
 
+    /// The part of the body that was not read.
+    pub(super) fn into_inner(self) -> Incoming {
+        self.incoming
+    }
+
     /// Whether the end of the frames is the real end of the body. hyper reports a stream that was reset without an
     /// error amid its body like one that has ended (RFC 9113, 8.1).
     pub(super) fn is_at_end(&self) -> bool {

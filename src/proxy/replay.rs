@@ -298,6 +298,7 @@ impl<'r, S: Store> Replay<'r, S> {
                 | RefusedBy::Ban(_)
                 | RefusedBy::Credential(_)
                 | RefusedBy::BodySize
+                | RefusedBy::BrokenBody(_)
                 | RefusedBy::Store,
             ) => ReplayedVerdict::Refused,
             None if logged.progress == LoggedProgress::Unchecked => ReplayedVerdict::Unchecked,

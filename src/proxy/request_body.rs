@@ -39,6 +39,8 @@ pub enum RequestBody {
 /// A client's body that is streamed to the upstream.
 #[derive(Debug)]
 pub struct ClientBody {
+    /// Bytes that were received before.
+    begun: Bytes,
     incoming: PacedBody,
     /// Bytes that are not received yet, if the length was announced.
     left: Option<u64>,
@@ -135,8 +137,9 @@ pub enum RequestBodyError {
 }
 
 impl RequestBody {
-    /// The client's body, to be streamed. `max`: its maximum length in bytes.
+    /// The client's body, to be streamed, of which `begun` was received before. `max`: its maximum length in bytes.
     pub fn stream(
+        begun: Bytes,
         incoming: Incoming,
         gate: Option<ContinueGate>,
         client: &Rc<ConnectionState>,
@@ -148,7 +151,8 @@ impl RequestBody {
         let progress = Rc::new(BodyProgress::default());
         let incoming = PacedBody::new(incoming, Rc::clone(client), limits);
         let stream = ClientBody {
-            left: incoming.size_hint().exact(),
+            left: incoming.size_hint().exact().map(|left| left + begun.len() as u64),
+            begun,
             max: max.unwrap_or(u64::MAX),
             incoming,
             gate,
@@ -171,7 +175,10 @@ impl ClientBody {
         let BodyTimeouts { response, idle, is_call } = self.timeouts;
         let has_response = self.client.meter().is_response_pending();
         let is_untimed = has_response && is_call;
-        let frame = ready!(self.incoming.poll_frame(cx, is_sending && !is_untimed));
+        let frame = match self.begun.is_empty() {
+            true => ready!(self.incoming.poll_frame(cx, is_sending && !is_untimed)),
+            false => Some(Ok(Frame::data(std::mem::take(&mut self.begun)))),
+        };
         match has_response {
             _ if !is_sending => {}
             false => self.client.timer().enter_upstream(response),

@@ -26,9 +26,8 @@ pub(super) struct ReservedRoom {
 }
 
 impl BodyRoom {
-    /// Reserves room for a whole body. `None`: there is no room.
-    pub(super) fn reserve(&self, body: &Incoming) -> Option<ReservedRoom> {
-        let length = body.size_hint().lower();
+    /// Reserves room for a body of this length. `None`: there is no room.
+    fn reserve(&self, length: u64) -> Option<ReservedRoom> {
         let reserved = self.0.get().saturating_add(length);
         if reserved > MAX_RESERVED_BYTES {
             return None;
@@ -49,8 +48,57 @@ impl Drop for ReservedRoom {
 pub(super) enum ReceivedBody {
     /// The whole body, which may be empty.
     Whole(Bytes),
+    /// The whole body, which is not the client's any more.
+    Edited(Bytes),
     /// It is still to be received.
     Stream(Incoming),
+    /// It begins with these bytes. The rest is still to be received.
+    Begun(Bytes, Incoming),
+}
+
+impl ReceivedBody {
+    /// The least bytes that it has.
+    pub(super) fn least_length(&self) -> u64 {
+        match self {
+            Self::Whole(bytes) | Self::Edited(bytes) => bytes.len() as u64,
+            Self::Stream(rest) => rest.size_hint().lower(),
+            Self::Begun(begun, rest) => begun.len() as u64 + rest.size_hint().lower(),
+        }
+    }
+
+    /// The part that is still to be received.
+    pub(super) fn into_rest(self) -> Option<Incoming> {
+        match self {
+            Self::Whole(_) | Self::Edited(_) => None,
+            Self::Stream(body) | Self::Begun(_, body) => Some(body),
+        }
+    }
+}
+
+/// Receives `body` before the decision if it has at most `limit` bytes, and there is `room`. One of unknown length is
+/// received up to that many bytes.
+///
+/// # Errors
+/// As [`receive_small`].
+pub(super) async fn receive_up_to(
+    body: Incoming,
+    limit: usize,
+    room: &BodyRoom,
+    client: &Rc<ConnectionState>,
+    limits: &ClientLimits,
+) -> Result<ReceivedBody, Box<Reply>> {
+    let length = body.size_hint().exact();
+    if length.is_some_and(|length| length > limit as u64) {
+        return Ok(ReceivedBody::Stream(body));
+    }
+    let Some(_room) = room.reserve(length.unwrap_or(limit as u64)) else {
+        return Ok(ReceivedBody::Stream(body));
+    };
+    let (received, rest) = receive(body, limit as u64, client, limits).await?;
+    Ok(match rest {
+        None => ReceivedBody::Whole(received),
+        Some(rest) => ReceivedBody::Begun(received, rest),
+    })
 }
 
 /// Receives the `body` of `request` if it has at most `limit` bytes, and there is `room`. A client that waits for a 100
@@ -69,25 +117,33 @@ pub(super) async fn receive_small(
     let is_small = body.size_hint().exact().is_some_and(|length| length <= limit as u64);
     if is_small
         && !expect_continue::wants_continue(request.version, &request.headers)
-        && let Some(_room) = room.reserve(&body)
+        && let Some(_room) = room.reserve(body.size_hint().lower())
     {
         // Boxed: most requests have no body, but would need room for its state.
-        return Box::pin(receive(body, client, limits)).await.map(ReceivedBody::Whole);
+        let received = Box::pin(receive(body, limit as u64, client, limits)).await?;
+        return Ok(ReceivedBody::Whole(received.0));
     }
     Ok(ReceivedBody::Stream(body))
 }
 
-/// Receives a whole body. A body that arrived with its head is not copied.
+/// Receives a body up to `limit` bytes, or a little more. Returns the rest if it is longer. A body that arrived with its
+/// head is not copied.
 async fn receive(
     body: Incoming,
+    limit: u64,
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
-) -> Result<Bytes, Box<Reply>> {
-    let length = body.size_hint().lower();
+) -> Result<(Bytes, Option<Incoming>), Box<Reply>> {
+    let length = body.size_hint().exact();
     let mut body = PacedBody::new(body, Rc::clone(client), limits);
     let mut received = Bytes::new();
     let mut copied = Vec::new();
-    while (received.len() + copied.len()) as u64 != length {
+    while let count = (received.len() + copied.len()) as u64
+        && Some(count) != length
+    {
+        if count > limit {
+            return Ok((if copied.is_empty() { received } else { copied.into() }, Some(body.into_inner())));
+        }
         let frame = poll_fn(|cx| match body.poll_frame(cx, true) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
             Poll::Pending if client.timer().take_timed_out() => Poll::Ready(Err(())),
@@ -97,8 +153,16 @@ async fn receive(
             let reason = client.hand_off().cut_off_reason();
             return Err(Box::new(Reply::slow_body(reason.unwrap_or(CutOffReason::IdleTimeout))));
         };
-        let Some(Ok(frame)) = frame else { return Err(Box::new(Reply::broken_body())) };
-        let Ok(data) = frame.into_data() else { return Err(Box::new(Reply::broken_body())) };
+        let data = match frame {
+            None if length.is_none() && body.is_at_end() => break,
+            None | Some(Err(_)) => return Err(Box::new(Reply::broken_body())),
+            // A whole body of unknown length may be followed by trailers, which are not forwarded.
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_) if length.is_none() => break,
+                Err(_) => return Err(Box::new(Reply::broken_body())),
+            },
+        };
         body.is_late(data.len() as u64);
         if received.is_empty() && copied.is_empty() {
             received = data;
@@ -109,5 +173,5 @@ async fn receive(
         }
     }
     client.meter().body_was_read();
-    Ok(if copied.is_empty() { received } else { copied.into() })
+    Ok((if copied.is_empty() { received } else { copied.into() }, None))
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
@@ -21,6 +20,7 @@ use super::{
     upstream_response::CheckedOutConnection,
 };
 use crate::{
+    response_cost::UsageEventFilter,
     telemetry::metrics::Refusal,
     upstream::{ExchangeError, IncomingBody},
 };
@@ -56,10 +56,15 @@ pub(super) struct UpstreamBody {
     /// Whether it waits for the upstream's bytes.
     starved: bool,
     /// The last item, held back while other tasks run.
-    held_back: Option<Box<Result<HeaderMap, ResponseBodyError>>>,
+    held_back: Option<Box<LastItem>>,
+    /// Takes the event out with the usage that the client had not asked for.
+    usage_filter: Option<Box<UsageEventFilter>>,
     /// For a body of unknown length: tells when it has to be closed.
     guard: Option<OpenExchangeGuard>,
 }
+
+/// The last item of a body. `None`: the end that follows the last frame.
+type LastItem = Option<Result<Frame<Bytes>, ResponseBodyError>>;
 
 /// Why a response's body broke off. The client notices, because its connection ends without the last byte or chunk.
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +99,14 @@ impl UpstreamBody {
             client_timeout,
             starved: false,
             held_back: None,
+            usage_filter: None,
             guard: None,
         }
+    }
+
+    /// Takes the event with the usage out of the stream.
+    pub(super) fn without_usage(self, is_unasked: bool) -> Self {
+        Self { usage_filter: is_unasked.then(|| Box::new(UsageEventFilter::new())), ..self }
     }
 
     /// Closes the body before its end if `guard` asks for it.
@@ -105,13 +116,13 @@ impl UpstreamBody {
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if let Some(last) = self.held_back.take() {
-            return Poll::Ready(Some(last.map(|trailers| {
+            if !matches!(*last, Some(Err(_))) {
                 self.connection.end();
-                Frame::trailers(trailers)
-            })));
+            }
+            return Poll::Ready(*last);
         }
         if self.guard.as_ref().is_some_and(|guard| guard.poll_closing(cx).is_ready()) {
-            return self.hold_back(Err(ResponseBodyError::Banned), cx);
+            return self.hold_back(Some(Err(ResponseBodyError::Banned)), cx);
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
@@ -130,7 +141,7 @@ impl UpstreamBody {
         let mut frame = match frame.transpose() {
             Ok(frame) => frame,
             // hyper and h2 drop unwritten bytes, including the head, when a body breaks off.
-            Err(error) => return self.hold_back(Err(error.into()), cx),
+            Err(error) => return self.hold_back(Some(Err(error.into())), cx),
         };
         if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
             let is_settled = self.connection.call_ended(trailers);
@@ -138,21 +149,61 @@ impl UpstreamBody {
             if is_settled {
                 // Let the reservation's task ask the store before the client gets this: the client's next request
                 // arrives later.
-                let trailers = std::mem::take(trailers);
-                return self.hold_back(Ok(trailers), cx);
+                return self.hold_back(frame.map(Ok), cx);
             }
         }
-        if frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream() {
+        let is_last = frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream();
+        if self.connection.is_metered() {
+            return self.meter(frame, is_last, cx);
+        }
+        if is_last {
             self.connection.end();
         }
         Poll::Ready(frame.map(Ok))
+    }
+
+    /// Reads the cost of the response from this frame, and passes it on.
+    fn meter(
+        &mut self,
+        mut frame: Option<Frame<Bytes>>,
+        is_last: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<LastItem> {
+        if let Some(data) = frame.as_mut().and_then(Frame::data_mut) {
+            self.connection.meter_data(data);
+            if let Some(filter) = &mut self.usage_filter {
+                *data = filter.filter(data);
+                if is_last {
+                    *data = [std::mem::take(data), filter.finish()].concat().into();
+                }
+                if data.is_empty() && !is_last {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+        } else if let Some(filter) = &mut self.usage_filter
+            && let rest = filter.finish()
+            && !rest.is_empty()
+        {
+            // What came before the end, or before trailers: it passes first.
+            let end = frame.replace(Frame::data(rest));
+            self.connection.end();
+            self.held_back = Some(Box::new(end.map(Ok)));
+            return Poll::Ready(frame.map(Ok));
+        }
+        if !is_last {
+            return Poll::Ready(frame.map(Ok));
+        }
+        // Let the reservation's task ask the store before the client has it all: its next request arrives later.
+        self.connection.end();
+        self.hold_back(frame.map(Ok), cx)
     }
 
     /// Passes `last` on after other tasks have run.
     #[cold]
     fn hold_back(
         &mut self,
-        last: Result<HeaderMap, ResponseBodyError>,
+        last: LastItem,
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         self.held_back = Some(Box::new(last));
@@ -250,6 +301,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             BodySource::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodySource::Upstream(body) if body.usage_filter.is_some() => SizeHint::default(),
             BodySource::Upstream(body) => body.incoming.size_hint(),
         }
     }

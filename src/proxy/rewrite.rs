@@ -22,6 +22,7 @@ use super::{
     request_body::{BodyProgress, BodyTimeouts, RequestBody},
     request_buffering::ReceivedBody,
     request_context::Found,
+    reservation::ReservationGuard,
     response_body::{BodySource, ResponseBody, UpstreamBody},
     served::Served,
     trailers::TrailerFilter,
@@ -56,11 +57,22 @@ pub(super) fn upstream_request<S>(
     let (body, progress) = match body {
         ReceivedBody::Whole(bytes) if bytes.is_empty() => (RequestBody::Empty, None),
         ReceivedBody::Whole(bytes) => (RequestBody::Buffered(Box::new(bytes)), None),
+        ReceivedBody::Edited(bytes) => {
+            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+            (RequestBody::Buffered(Box::new(bytes)), None)
+        }
         ReceivedBody::Stream(body) => {
+            let body = (Bytes::new(), body);
+            let (body, progress) = streamed_body(worker, client, route, &mut head.headers, body, gate);
+            (body, Some(progress))
+        }
+        ReceivedBody::Begun(begun, rest) => {
+            let body = (begun, rest);
             let (body, progress) = streamed_body(worker, client, route, &mut head.headers, body, gate);
             (body, Some(progress))
         }
     };
+    narrow_codings(exchange, &mut head.headers);
     let mut request = Request::from_parts(head, body);
     handle_informational(&mut request, opener, hints, &worker.rules.via);
     if let Some(path) = path {
@@ -126,7 +138,7 @@ fn streamed_body<S>(
     client: &ClientInfo,
     route: &Route,
     headers: &mut HeaderMap,
-    body: Incoming,
+    (begun, body): (Bytes, Incoming),
     gate: Option<ContinueGate>,
 ) -> (RequestBody, Rc<BodyProgress>) {
     let config = worker.config();
@@ -143,15 +155,25 @@ fn streamed_body<S>(
         is_call: is_grpc(headers),
     };
     let max = config.max_body(route, client.listener());
-    RequestBody::stream(body, gate, client.connection(), &config.client_limits, max, timeouts, trailers)
+    RequestBody::stream(
+        begun,
+        body,
+        gate,
+        client.connection(),
+        &config.client_limits,
+        max,
+        timeouts,
+        trailers,
+    )
 }
 
-/// Builds the client's response from the upstream's, with the quota fields. Later bans find the client by `owner`.
+/// Builds the client's response from the upstream's, with the quota fields. `is_usage_unasked`: whether the upstream was
+/// asked for an event with the usage that the client had not asked for. Later bans find the client by `owner`.
 pub(super) fn client_response<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
     exchange: Box<Exchange>,
-    route: &Route,
+    (route, is_usage_unasked): (&Route, bool),
     forwarded: UpstreamResponse,
     owner: impl FnOnce() -> ExchangeOwner,
 ) -> Response<ResponseBody> {
@@ -199,8 +221,38 @@ pub(super) fn client_response<S>(
                 &mut head.headers,
             );
         }
+        let is_usage_unasked = is_usage_unasked && is_plain_event_stream(&head.headers);
+        if is_usage_unasked {
+            head.headers.remove(header::CONTENT_LENGTH);
+        }
         let body = UpstreamBody::new(body, connection, client, route.timeouts.idle, client_timeout, trailers);
-        BodySource::Upstream(Box::new(body.guarded(guard)))
+        BodySource::Upstream(Box::new(body.guarded(guard).without_usage(is_usage_unasked)))
     };
     exchange.respond(head, source)
+}
+
+/// Asks only for codings that a meter can read, if the response's body tells its cost.
+fn narrow_codings(exchange: &Exchange, headers: &mut HeaderMap) {
+    let costs = exchange.reservation().map_or(&[][..], ReservationGuard::costs);
+    if costs.iter().all(|cost| cost.settings.body.is_none()) {
+        return;
+    }
+    let takes_gzip = headers.get_all(header::ACCEPT_ENCODING).iter().any(|value| {
+        let codings = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        codings.into_iter().any(|coding| {
+            let mut parts = coding.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"gzip") || name == b"*");
+            is_gzip && !parts.any(|weight| matches!(weight, b"q=0" | b"q=0.0" | b"q=0.00" | b"q=0.000"))
+        })
+    });
+    // A filter can't edit a compressed stream.
+    let filters = costs.iter().any(|cost| cost.settings.asks());
+    let codings = if takes_gzip && !filters { "gzip, identity" } else { "identity" };
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(codings));
+}
+
+fn is_plain_event_stream(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = media_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("text/event-stream") && !headers.contains_key(header::CONTENT_ENCODING)
 }

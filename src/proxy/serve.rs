@@ -82,12 +82,18 @@ pub fn serve<S: StoreAdmin + 'static>(
 
         // Receive a small body before a connection is taken for it.
         let mut body = ReceivedBody::Whole(Bytes::new());
-        if has_body && let Some(incoming) = served.body.take() {
-            body = match served.receive_small(incoming, &request, upstream.request_buffering).await {
-                Ok(body) => body,
-                Err(reply) => return Ok(Box::pin(served.broken_off(*reply)).await),
+        if has_body && let Some(received) = served.body.take() {
+            body = match received {
+                ReceivedBody::Stream(incoming) => {
+                    match served.receive_small(incoming, &request, upstream.request_buffering).await {
+                        Ok(body) => body,
+                        Err(reply) => return Ok(Box::pin(served.broken_off(*reply)).await),
+                    }
+                }
+                received => received,
             };
         }
+        let is_usage_unasked = matches!(body, ReceivedBody::Edited(_));
 
         // Forward the request, and wait for the head of the response.
         let is_safe = request.method.is_safe();
@@ -116,6 +122,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Record the response, and refund the units that it does not cost.
         served.responded(&forwarded, route, &found, is_safe);
         served.settle(|| response_status(&forwarded.response)).await;
+        forwarded.meter();
 
         // Respond.
         if let Some(upgrade) = upgrade
@@ -125,7 +132,8 @@ pub fn serve<S: StoreAdmin + 'static>(
             let opened = tunnel::open(&worker, &client, served.exchange, route, granted, forwarded);
             return Ok(Box::pin(opened).await);
         }
-        Ok(rewrite::client_response(&worker, &client, served.exchange, route, forwarded, owner))
+        let edits = (route, is_usage_unasked);
+        Ok(rewrite::client_response(&worker, &client, served.exchange, edits, forwarded, owner))
     }
 }
 

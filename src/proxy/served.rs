@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, request};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -12,6 +12,7 @@ use super::{
     checks::{CheckInputs, Checks},
     client::ClientInfo,
     cors::CorsResponse,
+    cost_meter::CostMeter,
     denial_record::DenialRecord,
     early_ends::Judgement,
     exchange::Exchange,
@@ -22,7 +23,7 @@ use super::{
     refused_body::discard,
     reply::Reply,
     request_body::{BodyFault, BodyProgress},
-    request_buffering::{ReceivedBody, receive_small},
+    request_buffering::{ReceivedBody, receive_small, receive_up_to},
     request_context::{Found, RequestContext, RequestFacts},
     reservation::{self, reserve},
     response_body::ResponseBody,
@@ -37,6 +38,7 @@ use crate::{
     config::model::Route,
     identity::{ClientIp, Identity},
     limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
+    response_cost::ask_for_usage,
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse},
     upstream::UpstreamClient,
@@ -49,7 +51,7 @@ pub(super) struct Served<'a, S> {
     /// Counts and logs the request when it is dropped, at the latest with the response's body.
     pub(super) exchange: Box<Exchange>,
     /// `None`: it was received, or is being forwarded.
-    pub(super) body: Option<Incoming>,
+    pub(super) body: Option<ReceivedBody>,
 }
 
 impl<'a, S> Served<'a, S> {
@@ -63,7 +65,7 @@ impl<'a, S> Served<'a, S> {
         let request_id =
             headers::request_id(&request.headers, &worker.config().request_id, client.is_trusted());
         let exchange = Exchange::new(&worker.telemetry, client, request, request_id);
-        Self { worker, client, exchange, body: Some(body) }
+        Self { worker, client, exchange, body: Some(ReceivedBody::Stream(body)) }
     }
 
     /// The facts of the request.
@@ -77,7 +79,7 @@ impl<'a, S> Served<'a, S> {
             is_peer_trusted: client.is_trusted(),
             certificate: client.certificate(),
             listener: Some(client.listener()),
-            body_length: body.as_ref().map(|body| body.size_hint().lower()),
+            body_length: body.as_ref().map(ReceivedBody::least_length),
             bans: Some(&worker.bans),
         }
     }
@@ -104,7 +106,7 @@ impl<'a, S> Served<'a, S> {
     ) -> Response<ResponseBody> {
         let Self { worker, client, exchange, body } = self;
         // The bytes after a malformed head can't be trusted.
-        let body = body.filter(|_| !matches!(refused, RefusedBy::Head(_)));
+        let body = body.and_then(ReceivedBody::into_rest).filter(|_| !matches!(refused, RefusedBy::Head(_)));
         let stays_open = body.is_none_or(|body| discard(worker, &exchange, version, &headers, body));
         let (now, outcomes) = (|| exchange.time(), &exchange.outcomes);
         let reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, headers);
@@ -200,11 +202,16 @@ impl<'a, S> Served<'a, S> {
             let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
             self.settle(|| status).await;
             if let Some(reservation) = self.exchange.reservation() {
+                if let Some(mut meter) = CostMeter::new(reservation, reply.status, &reply.headers) {
+                    meter.read(&reply.body);
+                    meter.finish();
+                }
                 reservation.completed();
             }
         }
         let Self { worker, exchange, body, .. } = self;
         worker.rules.quotas.add_fields(&mut reply.headers, &exchange.outcomes);
+        let body = body.and_then(ReceivedBody::into_rest);
         if body.is_some_and(|body| !discard(worker, &exchange, request.version, &request.headers, body)) {
             reply = reply.closing();
         }
@@ -365,6 +372,9 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         self.exchange.decision_started(all.len());
         let decided = if checks.may_refund() || worker.store.must_finish(all) {
             let (decided, reservation) = reserve(worker, checks).await;
+            if let (Some(reservation), Some(body)) = (&reservation, &self.body) {
+                reservation.set_request_bytes(body.least_length());
+            }
             self.exchange.set_reservation(reservation);
             decided
         } else {
@@ -390,6 +400,43 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         let delay = self.exchange.outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
         self.exchange.verdict.delay(delay);
         Ok(Duration::from_micros(u64::try_from(delay).unwrap_or(0)))
+    }
+
+    async fn read_request(
+        &mut self,
+        checks: &mut Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<(), RefusedBy> {
+        // The body of a request that has no unit left stays unread.
+        self.client.timer().wait_for_store();
+        let least = checks.with_least_costs();
+        let is_denied = self.worker.store.look(&least).await.is_ok_and(|decision| !decision.admitted);
+        let Some(ReceivedBody::Stream(body)) = self.body.take_if(|_| !is_denied) else { return Ok(()) };
+        let (worker, limits) = (self.worker, &self.worker.config().client_limits);
+        let length = body.size_hint().exact();
+        let is_json = is_json(&context.request().headers);
+        let mut body = match is_json {
+            true => {
+                let limit = checks.longest_request();
+                let received =
+                    receive_up_to(body, limit, &worker.body_room, self.client.connection(), limits).await;
+                received.map_err(|reply| {
+                    self.exchange.client_broke_off();
+                    RefusedBy::BrokenBody(reply)
+                })?
+            }
+            false => ReceivedBody::Stream(body),
+        };
+        let whole = match &body {
+            ReceivedBody::Whole(bytes) => Some(&bytes[..]),
+            _ => None,
+        };
+        let asks = checks.reserve(whole, whole.map(|whole| whole.len() as u64).or(length).unwrap_or(0));
+        if asks && let Some(edited) = whole.and_then(ask_for_usage) {
+            body = ReceivedBody::Edited(edited.into());
+        }
+        self.body = Some(body);
+        Ok(())
     }
 
     async fn wait(&mut self, delay: Duration) -> bool {
@@ -469,4 +516,13 @@ fn source_label(source: DecisionSource) -> metrics::SourceLabel {
         DecisionSource::LocalDenial => metrics::SourceLabel::LocalDenial,
         DecisionSource::Fallback => metrics::SourceLabel::Fallback,
     }
+}
+
+/// Whether the body of a request with these `headers` is JSON, in no coding.
+fn is_json(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = media_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    let is_json = media_type.eq_ignore_ascii_case("application/json")
+        || media_type.len() > 5 && media_type.to_ascii_lowercase().ends_with("+json");
+    is_json && !headers.contains_key(header::CONTENT_ENCODING)
 }

@@ -69,6 +69,18 @@ pub(super) trait Caller<'r> {
     /// These policies of the route do not apply to the request.
     fn skipped(&mut self, _policies: &[(usize, SkipReason<'_>)], _context: &RequestContext<'_, '_>) {}
 
+    /// Reads the request's body, which says how much the `checks` reserve.
+    ///
+    /// # Errors
+    /// The client broke the body off.
+    async fn read_request(
+        &mut self,
+        _checks: &mut Checks<'r>,
+        _context: &RequestContext<'r, '_>,
+    ) -> Result<(), RefusedBy> {
+        Ok(())
+    }
+
     /// Asks the store about the checks of the request, of which there may be none. Returns how long the request has to
     /// wait.
     ///
@@ -113,6 +125,8 @@ pub(super) enum RefusedBy {
     Credential(CredentialFault),
     /// The body is longer than `max_body` allows.
     BodySize,
+    /// The client broke off its body, which is read before the decision, or was too slow.
+    BrokenBody(Box<Reply>),
     /// The request lacks the value that identifies it for the policy of this index.
     MissingKey(usize),
     /// The policies. The outcome for the client to follow is the one with this index.
@@ -141,7 +155,7 @@ impl RefusedBy {
             Self::EarlyEnds => Reply::too_many_ended_early(),
             Self::Access { is_of_route: false, .. } => for_client(Reply::forbidden_address()),
             Self::Access { is_of_route: true, .. } => Reply::forbidden_address(),
-            Self::Listener(reply) => *reply,
+            Self::Listener(reply) | Self::BrokenBody(reply) => *reply,
             Self::Routing(Rejection { status, detail }) => Reply::problem(status, detail),
             Self::Ban(BanMatch { ban, rule }) => {
                 let is_cross_origin = headers.contains_key(header::ORIGIN);
@@ -219,10 +233,16 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
     }
     let mut delay = Duration::ZERO;
     if !context.route.policies.is_empty() {
-        let checks = Checks::new(&caller.inputs(), context);
+        let mut checks = Checks::new(&caller.inputs(), context);
         caller.skipped(&checks.skipped, context);
         match checks.unidentified {
-            None => delay = caller.decide(&checks, context).await?,
+            None => {
+                if checks.reads_request {
+                    // Boxed: most requests do not need it.
+                    Box::pin(caller.read_request(&mut checks, context)).await?;
+                }
+                delay = caller.decide(&checks, context).await?;
+            }
             Some(policy) => caller.note_refusal(RefusedBy::MissingKey(policy), Some(context))?,
         }
     }

@@ -2,11 +2,12 @@
 
 use std::{fmt, rc::Rc, time::Duration};
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
 use super::{
+    cost_meter::CostMeter,
     field_survey::FieldSurvey,
     grpc::status_of,
     request_body::{BodyFault, BodyProgress, RequestBody},
@@ -28,12 +29,27 @@ pub(super) struct UpstreamResponse {
     pub(super) host: Rc<HostPool<RequestBody>>,
 }
 
+impl UpstreamResponse {
+    /// Meters the response, if it tells its cost. A tunnel does not.
+    pub(super) fn meter(&mut self) {
+        let Self { response, connection, .. } = self;
+        let reservation = connection.reservation.as_ref();
+        if let Some(reservation) =
+            reservation.filter(|_| response.status() != StatusCode::SWITCHING_PROTOCOLS)
+        {
+            connection.meter = CostMeter::new(reservation, response.status(), response.headers());
+        }
+    }
+}
+
 /// An upstream's connection for the duration of one exchange, and the progress of the request's body.
 pub(super) struct CheckedOutConnection {
     connection: Option<UpstreamConnection<RequestBody>>,
     progress: Option<Rc<BodyProgress>>,
     /// The request's reservation, which is notified when the response has arrived.
     reservation: Option<ReservationGuard>,
+    /// Meters the response, if it tells its cost.
+    meter: Option<Box<CostMeter>>,
 }
 
 impl fmt::Debug for CheckedOutConnection {
@@ -49,7 +65,19 @@ impl CheckedOutConnection {
         progress: Option<Rc<BodyProgress>>,
         reservation: Option<ReservationGuard>,
     ) -> Self {
-        Self { connection: Some(connection), progress, reservation }
+        Self { connection: Some(connection), progress, reservation, meter: None }
+    }
+
+    /// Whether the response tells its cost.
+    pub(super) const fn is_metered(&self) -> bool {
+        self.meter.is_some()
+    }
+
+    /// Reads a piece of the response's body for its cost.
+    pub(super) fn meter_data(&mut self, piece: &[u8]) {
+        if let Some(meter) = &mut self.meter {
+            meter.read(piece);
+        }
     }
 
     /// Whether the response was read to its end.
@@ -89,7 +117,10 @@ impl CheckedOutConnection {
     }
 
     /// Notes the trailers. Returns whether the request's reservation depends on them.
-    pub(super) fn call_ended(&self, trailers: &HeaderMap) -> bool {
+    pub(super) fn call_ended(&mut self, trailers: &HeaderMap) -> bool {
+        if let Some(meter) = &mut self.meter {
+            meter.read_trailers(trailers);
+        }
         self.reservation.as_ref().is_some_and(|reservation| reservation.call_ended(status_of(trailers)))
     }
 
@@ -99,6 +130,9 @@ impl CheckedOutConnection {
         if !self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
             && let Some(reservation) = self.reservation.take()
         {
+            if let Some(meter) = self.meter.take() {
+                meter.finish();
+            }
             reservation.completed();
         }
         spawn_local(async move {
@@ -115,6 +149,9 @@ impl CheckedOutConnection {
     /// its rest is not needed, and the connection is closed.
     pub(super) fn end(&mut self) {
         let Some(connection) = self.connection.take() else { return };
+        if let Some(meter) = self.meter.take() {
+            meter.finish();
+        }
         if let Some(reservation) = self.reservation.take() {
             reservation.completed();
         }

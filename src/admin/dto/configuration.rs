@@ -242,6 +242,18 @@ pub struct Policy {
     pub denied: u64,
     pub shadow_denied: u64,
     pub errors: u64,
+    /// The units of a cost that the response tells; `null`: its cost is another one.
+    #[serde(default)]
+    pub response_cost: Option<ResponseCostUnits>,
+}
+
+/// Units of a cost that the response tells, on this instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseCostUnits {
+    /// Reserved by requests in progress.
+    pub reserved: u64,
+    /// What responses have cost since the start of this instance.
+    pub charged: u64,
 }
 
 /// `GET /v1/config`

@@ -64,6 +64,10 @@ fn card(policy: &Policy) -> Markup {
                     (legend("Denied", policy.denied, if policy.denied > 0 { "denied" } else { "usual" }))
                     @if policy.shadow_denied > 0 || policy.mode == "shadow" { (legend("Would be denied", policy.shadow_denied, "slow")) }
                     @if policy.errors > 0 { (legend("Undecided", policy.errors, "usual")) }
+                    @if let Some(units) = policy.response_cost {
+                        (legend("Units charged", units.charged, "usual"))
+                        (legend("Units reserved now", units.reserved, "usual"))
+                    }
                 }
             }
         }
@@ -107,6 +111,7 @@ fn share_bar(policy: &Policy, decisions: u64) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::dto::ResponseCostUnits;
 
     #[test]
     fn the_card_shows_shares_and_whether_the_policy_denies() {
@@ -127,11 +132,16 @@ mod tests {
             denied: 0,
             shadow_denied: 25_000,
             errors: 0,
+            response_cost: Some(ResponseCostUnits { reserved: 300, charged: 123_456 }),
         };
         let unused = Policy { mode: "enforce".into(), routes: Vec::new(), used: false, ..policy.clone() };
         let html = view(&Policies { policies: vec![policy] }).body.into_string();
         assert!(
             html.contains("per-&lt;ip&gt;") && html.contains("75,000") && html.contains("Would be denied")
+        );
+        assert!(
+            html.contains("Units charged</dt><dd>123,456<")
+                && html.contains("Units reserved now</dt><dd>300<")
         );
         assert!(html.contains("width=\"75.00%\"") && html.contains("x=\"75.00%\" width=\"25.00%\""));
         assert!(html.contains("1000/month (Europe/Berlin): <time>2026-12-01T00:00:00+01:00[Europe/Berlin]<"));

@@ -2,7 +2,7 @@
 
 use crate::config::{
     model::{Algorithm, PolicySettings, Quota},
-    reader::MappingCursor,
+    reader::{Cursor, MappingCursor},
 };
 
 /// Settings that only one algorithm has, and its name.
@@ -31,6 +31,52 @@ pub(in crate::config) fn report(
     match kind.filter(|kind| kind.counts_members()) {
         Some(kind) => report_unit_settings(mapping, policy, kind),
         None => report_combinations(mapping, policy, kind.and(tiers)),
+    }
+    if let Some(response) = policy.cost.and_then(|cost| cost.entry("response")) {
+        report_beside_response(mapping, policy, response);
+    }
+}
+
+/// Reports what does not go with a cost that the `response` tells.
+fn report_beside_response(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, response: Cursor<'_>) {
+    let report = |key: &str, help: &str| {
+        if let Some(location) = mapping.key_location(key) {
+            let message = format!("`{key}` cannot be combined with a cost that the response tells");
+            mapping.report_at(location, message, help.to_owned());
+        }
+    };
+    if mapping.key_location("count").is_some() {
+        report("count", "a response that costs nothing says so; remove one of the two");
+    }
+    if policy.count_denied {
+        report("count_denied", "a denied request has no response; remove one of the two");
+    }
+    if policy.slice > 0.0 {
+        report("slice", "an instance cannot return what it took in its slice; remove one of the two");
+    }
+    if !policy.delay.is_zero() {
+        report(
+            "delay",
+            "how long a request has to wait depends on what the others cost after all; remove one of the two",
+        );
+    }
+    let Some(kind) = policy.algorithm else { return };
+    let counts_bytes = response.scalar() == Some("bytes");
+    match kind {
+        Algorithm::FixedWindow | Algorithm::SingleCounter => {}
+        Algorithm::SlidingWindow { .. } | Algorithm::SlidingCounter | Algorithm::Gcra { .. }
+            if !counts_bytes => {}
+        Algorithm::Concurrency | Algorithm::Distinct => {}
+        _ if counts_bytes => {
+            let message = format!("{} does not count the bytes of responses", kind.name());
+            response.report(message, "set `algorithm: fixed_window` or `single_counter`".to_owned());
+        }
+        _ => {
+            let message =
+                format!("{} stores each unit by itself, so the response can't tell the cost", kind.name());
+            let help = "set `algorithm: sliding_window`, `sliding_counter`, `fixed_window`, `single_counter` or `gcra`";
+            response.report(message, help.to_owned());
+        }
     }
 }
 

@@ -42,7 +42,7 @@ fn believed(config: &Config) -> impl Iterator<Item = &HeaderName> {
     });
     let costs = config.policies.iter().filter_map(|policy| match &policy.cost {
         Cost::Header { name, .. } => Some(name),
-        Cost::Fixed(_) => None,
+        Cost::Fixed(_) | Cost::Response(_) => None,
     });
     let overrides = config.policies.iter().flat_map(|policy| &policy.overrides);
     let exempt = config.policies.iter().flat_map(|policy| &policy.exempt);

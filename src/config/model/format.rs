@@ -16,7 +16,8 @@ pub fn format_duration(duration: Duration) -> String {
 
 /// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; otherwise without a unit.
 pub fn format_size(bytes: usize) -> String {
-    const UNITS: [(usize, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    const UNITS: [(usize, &str); 5] =
+        [(1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", bytes / unit),
         None => bytes.to_string(),

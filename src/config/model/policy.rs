@@ -7,7 +7,9 @@ use ipnet::IpNet;
 use serde::Serialize;
 use tollgate_derive::{Settings, Word};
 
-use super::{Algorithm, Calendar, DenialReply, Quota, ReplySettings, TimeZone, Window, serialize};
+use super::{
+    Algorithm, Calendar, Cost, CostSettings, DenialReply, Quota, ReplySettings, TimeZone, Window, serialize,
+};
 use crate::{
     api_keys::KeyField,
     config::{
@@ -98,21 +100,6 @@ impl Policy {
         let overrides = self.overrides.iter().flat_map(|other| &other.tiers);
         self.tiers.iter().chain(overrides).any(|tier| matches!(tier.window, Window::Calendar(_)))
     }
-}
-
-/// The units that a request takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Cost {
-    /// At least 1.
-    Fixed(u64),
-    /// The value of a trusted proxy's header, at least 1 and at most `max`; without it `default`.
-    Header {
-        #[serde(rename = "header", serialize_with = "serialize::displayed")]
-        name: HeaderName,
-        default: u64,
-        max: u64,
-    },
 }
 
 /// Whether a policy denies requests.
@@ -350,7 +337,8 @@ pub(in crate::config) struct PolicySettings<'t> {
         beside = "algorithm: concurrency, limit: 8"
     )]
     pub(in crate::config) lease: Duration,
-    /// How many units a request takes: a number, or the value of a header that trusted proxies send.
+    /// How many units a request takes: a number, the value of a header that trusted proxies send, or what the response
+    /// tells.
     #[setting(either(count = "1..=1000000000", mapping(CostSettings)), default = "1", example = "5")]
     #[setting(see = ["trusted_proxies"])]
     pub(in crate::config) cost: Option<Cursor<'t>>,
@@ -416,24 +404,6 @@ pub(in crate::config) struct ExemptSettings<'t> {
     #[setting(example = "[10.0.0.0/8, \"user:monitor\"]", see = ["user", "trusted_proxies"])]
     pub(in crate::config) exempt: Option<Cursor<'t>>,
 }
-
-/// A cost that a trusted proxy sends in a header.
-#[derive(Settings)]
-#[settings(written, page = "policies.md#let-some-requests-cost-more", sample = "header: x-cost, max: 100")]
-pub(in crate::config) struct CostSettings<'t> {
-    /// The header that holds the cost.
-    #[setting(text = FIELD, missing = COST_HEADER, example = "x-cost", see = ["trusted_proxies"])]
-    pub(in crate::config) header: Option<Cursor<'t>>,
-    /// The cost of a request without the header.
-    #[setting(count = "1..=1000000000", default = "1", example = "2")]
-    pub(in crate::config) default: Option<Cursor<'t>>,
-    /// The highest cost. A higher value in the header counts as `max`.
-    #[setting(count = "1..=1000000000", missing = MOST_COST, example = "100")]
-    pub(in crate::config) max: Option<Cursor<'t>>,
-}
-
-const COST_HEADER: &str = "the header in which trusted proxies send the cost, such as x-cost";
-const MOST_COST: &str = "the highest cost to accept, such as `max: 100`";
 
 /// Other limits for the clients that match one condition.
 #[derive(Settings)]

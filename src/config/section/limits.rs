@@ -1,10 +1,11 @@
 //! `limit` and `limits`, of a policy or of an override.
 
+use super::cost::counts_bytes;
 use crate::config::{
     checks::foreign_limits,
     model::{Algorithm, PolicySettings, Quota, Window},
     reader::{Cursor, MappingCursor},
-    value::{Invalid, MAX_LIMIT, number, quota},
+    value::{Invalid, MAX_LIMIT, number, quota, quota_of_bytes},
 };
 
 /// The largest limit of `distinct`, which remembers each value.
@@ -120,21 +121,35 @@ fn tier(text: &str, settings: &PolicySettings<'_>) -> Result<Quota, Invalid> {
         ))
         .expected("a rate is a number per window, such as 100/1s or 10/m")),
         Some(Algorithm::Distinct) => {
-            let tier = of_length(text, Algorithm::Distinct)?;
+            let tier = of_length(text, Algorithm::Distinct, settings)?;
             if tier.limit > MAX_DISTINCT_VALUES {
                 return Err(Invalid::new("has a limit that is out of range")
                     .expected("from 1 to 10000, because every value is stored"));
             }
             Ok(tier)
         }
-        Some(kind) if kind != Algorithm::FixedWindow => of_length(text, kind),
-        _ => quota(text),
+        Some(kind) if kind != Algorithm::FixedWindow => of_length(text, kind, settings),
+        _ => of_units(text, settings),
+    }
+}
+
+/// A limit of requests, or of bytes if the responses' bytes are the cost.
+fn of_units(text: &str, settings: &PolicySettings<'_>) -> Result<Quota, Invalid> {
+    match counts_bytes(settings.cost) {
+        true => quota_of_bytes(text),
+        false => quota(text).map_err(|invalid| match quota_of_bytes(text) {
+            Ok(_) if text.contains("iB/") => {
+                Invalid::new("is a size per window, but this policy does not count bytes")
+                    .expected("set `cost: { response: bytes, reserve: 1MiB }`, or write a number")
+            }
+            _ => invalid,
+        }),
     }
 }
 
 /// A limit of an algorithm that has no windows of the calendar.
-fn of_length(text: &str, kind: Algorithm) -> Result<Quota, Invalid> {
-    let quota = quota(text)?;
+fn of_length(text: &str, kind: Algorithm, settings: &PolicySettings<'_>) -> Result<Quota, Invalid> {
+    let quota = of_units(text, settings)?;
     match quota.window {
         Window::Length(_) => Ok(quota),
         Window::Calendar(_) => {

@@ -78,6 +78,8 @@ fn default_cost(cost: &Cost) -> u64 {
     match cost {
         Cost::Fixed(units) => *units,
         Cost::Header { default, .. } => *default,
+        // Never more than the limit is reserved.
+        Cost::Response(_) => 1,
     }
 }
 

@@ -68,8 +68,12 @@ pub(in crate::config) static CONDITION: Text = text(
     r"^(([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?|(user|customer|api_key|plan):.+|jwt:.+=.+|header:[^=]+=.*|tls:(subject|fingerprint)=.+)$",
 );
 pub(in crate::config) static RATE: Text = text("a rate, such as `100/1s`", "^[0-9]+/[0-9]*(ms|s|m|h|d)$");
-pub(in crate::config) static QUOTA: Text =
-    text("a rate, such as `100/1s` or `1000/month`", "^[0-9]+/([0-9]*(ms|s|m|h|d)|hour|day|week|month)$");
+pub(in crate::config) static QUOTA: Text = text(
+    "a rate, such as `100/1s` or `1000/month`",
+    "^[0-9]+(KiB|MiB|GiB|TiB|PiB)?/([0-9]*(ms|s|m|h|d)|hour|day|week|month)$",
+);
+pub(in crate::config) static JSON_PATH: Text =
+    scalar("names with dots between them, such as `usage.total_tokens`", r"^[^.\s]+(\.[^.\s]+)*$");
 pub(in crate::config) static TIME_ZONE: Text =
     text("the name of a time zone, such as `Europe/Berlin`", "^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$");
 pub(in crate::config) static FACTOR: Text = scalar("a factor from 1 to 1000", r"^[0-9]+(\.[0-9]+)?$");

@@ -26,14 +26,14 @@ pub(super) use http::{
 pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe, suggest_key};
 pub(super) use key_files::{authorities, certificates, check_key_matches, private_key, token_keys};
-pub(super) use names::{api_key_prefix, key_prefix, printable_text, resource_name, route_name};
+pub(super) use names::{api_key_prefix, json_path, key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{address_file, dns_server, file_mode, listen_address, network, socket_address};
 pub(super) use origin::origin;
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern, stripped_prefix, suggest_hosts};
 pub(super) use placeholders::{Placeholders, suggest_field};
 pub(super) use quantity::{
-    MAX_LIMIT, body_size, count, duration, factor, number, percentage, quota, rate, size, suggest_rate,
-    suggest_size,
+    MAX_BYTES, MAX_LIMIT, body_size, count, duration, factor, number, percentage, quota, quota_of_bytes,
+    rate, size, suggest_rate, suggest_size,
 };
 pub(super) use template::template;
 pub(super) use urls::{

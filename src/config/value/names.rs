@@ -1,6 +1,7 @@
 //! Names: of policies, upstreams, routes, keys in Redis, claims.
 
 use super::Invalid;
+use crate::response_cost::JsonPath;
 
 /// Reads a name that something outside has given: a claim, an issuer.
 pub(in crate::config) fn printable_text(text: &str) -> Result<String, Invalid> {
@@ -52,6 +53,14 @@ fn checked_name(
         true => Ok(text.to_owned()),
         false => Err(Invalid::new("is not a valid name").expected(expected)),
     }
+}
+
+/// Reads the names that lead to a value in JSON: `usage.total_tokens`.
+pub(in crate::config) fn json_path(text: &str) -> Result<JsonPath, Invalid> {
+    JsonPath::parse(text).map_err(|reason| {
+        Invalid::new(format!("is no path in JSON: {reason}"))
+            .expected("names with dots between them, such as usage.total_tokens")
+    })
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ const FOREIGN_TIME_UNITS: [(&[&str], u64); 3] = [
     (&["y", "yr", "year", "years"], 365 * DAY),
 ];
 
-const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const SIZE_UNITS: [(&str, u64); 5] =
+    [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// Reads `250ms`, `1s`, `5m`, `1h`, `30d`: a whole number and a unit.
 pub(in crate::config) fn duration(
@@ -202,6 +203,19 @@ pub(in crate::config) fn quota(text: &str) -> Result<Quota, Invalid> {
     let Rate { limit, .. } = rate(&format!("{limit}/1s"))?;
     Ok(Quota { limit, window: Window::Calendar(unit) })
 }
+
+/// Reads a limit of bytes: `100GiB/month`. Without a unit, it is a number of bytes.
+pub(in crate::config) fn quota_of_bytes(text: &str) -> Result<Quota, Invalid> {
+    let (limit, window) = text.split_once('/').ok_or_else(|| {
+        Invalid::new("is not a rate")
+            .expected("a rate is a size per window, such as 100GiB/month or 10MiB/1m")
+    })?;
+    let limit = size(1..=MAX_BYTES)(limit)?;
+    Ok(Quota { limit: limit as u64, ..quota(&format!("1/{window}"))? })
+}
+
+/// The largest limit of bytes.
+pub(in crate::config) const MAX_BYTES: usize = 1 << 50;
 
 /// A number with a fraction, as it was written: `1.5` is 15 of 10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -93,6 +93,9 @@ fn checked(
         if verdict.admitted && policy.count.is_some() {
             why.push("refunded unless the response counts".to_owned());
         }
+        if verdict.admitted && policy.cost.of_response().is_some() {
+            why.push("reserved until the response tells the cost".to_owned());
+        }
     }
     ExplainedCheck {
         key: check.identifier.to_string(),

@@ -272,7 +272,7 @@ impl<S: Store> Explainer<'_, S> {
                 (ExplainedVerdict::Refused, (*detail).to_owned())
             }
             // Only real requests are refused for these reasons.
-            RefusedBy::EarlyEnds | RefusedBy::Listener(_) | RefusedBy::Log => {
+            RefusedBy::EarlyEnds | RefusedBy::Listener(_) | RefusedBy::BrokenBody(_) | RefusedBy::Log => {
                 (ExplainedVerdict::Refused, String::new())
             }
         }

@@ -4,10 +4,14 @@ use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     rc::Rc,
+    sync::Arc,
     task::{Poll, Waker},
 };
 
-use crate::limit::{GrpcOutcome, ResponseStatus};
+use crate::{
+    config::model::{Measure, MissingCost, ResponseCost},
+    limit::{Check, GrpcOutcome, ResponseStatus},
+};
 
 /// How far a request has got, as its reservation depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,64 @@ pub(in crate::proxy) enum RequestStage {
         /// Whether the whole response has arrived, not only its head.
         is_complete: bool,
     },
+}
+
+/// Units of a policy that are reserved until the response tells the cost.
+#[derive(Debug)]
+pub(in crate::proxy) struct ReservedCost {
+    pub(in crate::proxy) settings: Arc<ResponseCost>,
+    /// The units that were taken before the response.
+    reserved: u64,
+    /// The units taken so far: bytes that pass take more of them.
+    pub(in crate::proxy) units: Cell<u64>,
+    /// The most that the response is charged beyond them: one limit. A faulty number can't lock a client out for long.
+    pub(in crate::proxy) max_excess: u64,
+    charge: Cell<Option<Charge>>,
+}
+
+/// What a response costs after all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) struct Charge {
+    pub(in crate::proxy) units: u64,
+    /// Whether the response did not say it.
+    pub(in crate::proxy) is_missing: bool,
+}
+
+impl Charge {
+    /// Of a request that the upstream has not got.
+    pub(in crate::proxy) const NONE: Self = Self { units: 0, is_missing: false };
+}
+
+impl ReservedCost {
+    /// The units that `check` has taken.
+    pub(super) fn new(check: &Check<'_>, settings: &Arc<ResponseCost>) -> Self {
+        Self {
+            settings: Arc::clone(settings),
+            reserved: check.cost,
+            units: Cell::new(check.cost),
+            max_excess: check.policy.most_admissible(),
+            charge: Cell::new(None),
+        }
+    }
+
+    /// The charge for a response that does not say it.
+    pub(in crate::proxy) fn missing(&self) -> Charge {
+        let units = match self.settings.missing {
+            MissingCost::Reserved => self.units.get(),
+            MissingCost::Units(units) => units,
+        };
+        Charge { units, is_missing: true }
+    }
+
+    /// What it costs after all, once that is known.
+    pub(in crate::proxy) fn charge(&self) -> Option<Charge> {
+        self.charge.get()
+    }
+
+    /// Notes what it costs after all.
+    pub(in crate::proxy) fn set_charge(&self, charge: Charge) {
+        self.charge.set(Some(charge));
+    }
 }
 
 /// A request's reservation. Its task releases it when the last clone of this guard is dropped; nothing waits for
@@ -45,6 +107,10 @@ struct Progress {
     /// Whether to wake the task at each stage, and not only at the end.
     wakes_at_stages: Cell<bool>,
     task: RefCell<Option<Waker>>,
+    /// The costs that the response tells.
+    costs: Box<[ReservedCost]>,
+    /// Bytes of the request's body, as far as they are known.
+    request_bytes: Cell<u64>,
 }
 
 impl Progress {
@@ -65,6 +131,11 @@ impl Progress {
 }
 
 impl RequestProgress {
+    /// The costs that the response tells.
+    pub(super) fn costs(&self) -> &[ReservedCost] {
+        &self.0.costs
+    }
+
     /// The stage that the request has reached.
     pub(super) fn stage(&self) -> RequestStage {
         self.0.stage.get()
@@ -105,14 +176,16 @@ impl Drop for ReservationGuard {
 }
 
 impl ReservationGuard {
-    /// A guard, and the progress of its request.
-    pub(super) fn new() -> (Self, RequestProgress) {
+    /// A guard, and the progress of its request. `costs`: those that the response tells.
+    pub(super) fn new(costs: Box<[ReservedCost]>) -> (Self, RequestProgress) {
         let progress = Rc::new(Progress {
             stage: Cell::new(RequestStage::Unsent),
             is_new: Cell::new(false),
             guards: Cell::new(1),
             wakes_at_stages: Cell::new(false),
             task: RefCell::new(None),
+            costs,
+            request_bytes: Cell::new(0),
         });
         (Self(Rc::clone(&progress)), RequestProgress(progress))
     }
@@ -133,6 +206,7 @@ impl ReservationGuard {
     pub(in crate::proxy) fn refused(&self) -> bool {
         let is_unsent = self.0.stage.get() == RequestStage::Unsent;
         if is_unsent {
+            self.0.costs.iter().for_each(|cost| cost.set_charge(Charge::NONE));
             self.0.set(RequestStage::Refused);
         }
         is_unsent
@@ -170,8 +244,51 @@ impl ReservationGuard {
     /// The upstream's response was read to its end.
     pub(in crate::proxy) fn completed(&self) {
         if let RequestStage::Responded { status, .. } = self.0.stage.get() {
-            // The task reacts when the request ends.
-            self.0.stage.set(RequestStage::Responded { status, is_complete: true });
+            let stage = RequestStage::Responded { status, is_complete: true };
+            match self.0.costs.is_empty() {
+                // The task reacts when the request ends.
+                true => self.0.stage.set(stage),
+                // It settles before the client has the end of the response.
+                false => self.0.set(stage),
+            }
         }
+    }
+
+    /// The costs that the response tells.
+    pub(in crate::proxy) fn costs(&self) -> &[ReservedCost] {
+        &self.0.costs
+    }
+
+    /// The units that were reserved for the first of these costs, and what it was after all.
+    pub(in crate::proxy) fn first_cost(&self) -> Option<(u64, u64)> {
+        let cost = self.0.costs.first()?;
+        let charged = cost.charge().map_or(cost.units.get(), |charge| charge.units);
+        Some((cost.reserved, charged))
+    }
+
+    /// A tunnel has ended, which has sent these bytes to the client. It tells no other cost.
+    pub(in crate::proxy) fn tunnel_closed(&self, sent: u64) {
+        for cost in &self.0.costs {
+            cost.set_charge(match cost.settings.measure {
+                Measure::Bytes => Charge { units: sent, is_missing: false },
+                Measure::Sum(_) => cost.missing(),
+            });
+        }
+        self.completed();
+    }
+
+    /// Bytes have passed that take more units of one of the costs.
+    pub(in crate::proxy) fn costs_more(&self) {
+        self.0.set(self.0.stage.get());
+    }
+
+    /// Bytes of the request's body, as far as they are known.
+    pub(in crate::proxy) fn request_bytes(&self) -> u64 {
+        self.0.request_bytes.get()
+    }
+
+    /// Notes the bytes of the request's body.
+    pub(in crate::proxy) fn set_request_bytes(&self, bytes: u64) {
+        self.0.request_bytes.set(bytes);
     }
 }

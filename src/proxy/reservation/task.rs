@@ -17,7 +17,10 @@ use tokio::{
     time::{Instant, Sleep, sleep, sleep_until},
 };
 
-use super::guard::{RequestProgress, RequestStage, ReservationGuard};
+use super::{
+    costs::OpenCosts,
+    guard::{RequestProgress, RequestStage, ReservationGuard},
+};
 use crate::{
     limit::{
         Check, Decision, DecisionSource, Policy, Receipt, Store, Taken, Unavailable,
@@ -69,7 +72,7 @@ async fn hold<S: Store + 'static>(
         checks.into_iter().filter_map(|check| check.resolve(&worker.rules.policies)).collect();
     let decided = worker.store.decide(&checks).await;
     let mut reservation = Reservation::new(&worker, checks, &decided);
-    let (guard, request) = ReservationGuard::new();
+    let (guard, request) = ReservationGuard::new(reservation.costs.for_request());
     // Without a guard, everything that may have been taken is released at once: if the request was not admitted, or
     // has gone away meanwhile.
     let is_admitted = decided.as_ref().is_ok_and(|decision| decision.admitted);
@@ -103,6 +106,8 @@ struct Reservation<'a, S> {
     worker: &'a Worker<S>,
     /// The checks whose units only some responses cost.
     units: SmallVec<[Taken<'a>; 2]>,
+    /// The units of costs that the response tells.
+    costs: OpenCosts<'a, S>,
     /// The checks that hold a lease.
     leases: SmallVec<[Taken<'a>; 2]>,
     in_store: InStore,
@@ -134,6 +139,7 @@ impl<'a, S: Store> Reservation<'a, S> {
         let mut reservation = Self {
             worker,
             units: SmallVec::new(),
+            costs: OpenCosts::new(worker),
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,
@@ -152,7 +158,11 @@ impl<'a, S: Store> Reservation<'a, S> {
                             reservation.held_in(receipt.source);
                         }
                         Kind::Concurrency => {}
-                        _ if check.policy.count.is_some() && is_taken(verdict) => {
+                        _ if !is_taken(verdict) => {}
+                        _ if check.policy.cost.of_response().is_some() => {
+                            reservation.costs.push(check, receipt);
+                        }
+                        _ if check.policy.count.is_some() => {
                             reservation.units.push(Taken::refunded(check, receipt));
                         }
                         _ => {}
@@ -174,19 +184,23 @@ impl<'a, S: Store> Reservation<'a, S> {
 
     /// Whether there is nothing to release.
     fn is_empty(&self) -> bool {
-        self.units.is_empty() && self.leases.is_empty()
+        self.units.is_empty() && self.costs.is_empty() && self.leases.is_empty()
     }
 
     /// Renews the leases until the request ends and the upstream is finished with it, and releases the reservation.
     async fn run(&mut self, request: RequestProgress) {
         let mut renewal = pin!(sleep_until(self.renewed_at + self.renewal_period()));
         while !self.is_empty() {
-            let next = request.next_stage(!self.units.is_empty());
+            let next = request.next_stage(!self.units.is_empty() || !self.costs.is_empty());
             match self.renew_until(renewal.as_mut(), next).await {
-                Some(stage) => self.settle_units(stage).await,
+                Some(stage) => {
+                    self.settle_units(stage).await;
+                    self.costs.settle(&request).await;
+                }
                 None => break,
             }
         }
+        self.costs.end(&request).await;
         if may_be_under_way(request.stage()) {
             // A sent request without a response is charged: the upstream may have processed it.
             self.units.clear();
@@ -199,6 +213,7 @@ impl<'a, S: Store> Reservation<'a, S> {
         self.gauge = None;
         self.refund_units(|_| Some(true)).await;
         self.release_leases().await;
+        self.costs.settle_late().await;
     }
 
     /// Renews the leases until `end` is ready.

@@ -43,6 +43,10 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if line.shadow_delay_millis > 0 {
         number(out, r#","shadow_delay_ms":"#, line.shadow_delay_millis.into());
     }
+    if let Some((reserved, charged)) = line.cost {
+        number(out, r#","reserved":"#, reserved);
+        number(out, r#","charged":"#, charged);
+    }
     if !line.retried.is_empty() {
         number(out, r#","tries":"#, line.retried.len() as u64 + 1);
         retried(out, line.retried);

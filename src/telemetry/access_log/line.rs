@@ -54,6 +54,8 @@ pub struct Line<'a> {
     pub delay_millis: u32,
     /// Time that shadow policies would have delayed it.
     pub shadow_delay_millis: u32,
+    /// Units that the request had reserved, and what its response cost; `None`: no response tells a cost.
+    pub cost: Option<(u64, u64)>,
     pub trace_id: Option<TraceId>,
     /// `TLSv1.3`; `None`: the connection is not encrypted.
     pub tls_version: Option<&'a str>,
@@ -167,6 +169,7 @@ pub(super) mod sample {
             source: Some(SourceLabel::Store),
             delay_millis: 0,
             shadow_delay_millis: 0,
+            cost: None,
             trace_id: None,
             tls_version: None,
             tls_subject: None,

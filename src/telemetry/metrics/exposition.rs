@@ -20,6 +20,7 @@ use super::{
     histogram::HistogramTotal,
     key_sets, openings, refusals,
     totals::Totals,
+    worker::UnitsLabel,
 };
 use crate::config::model::RetryReason;
 
@@ -170,6 +171,10 @@ impl Metrics {
             out,
         )?;
         connections::expose_idle_closed(|reason| self.sum(|worker| worker.idle_closed(reason).value()), out)?;
+        let help = "Costs that responses told and the store did not get";
+        let lost = self.sum(|worker| worker.settlements_lost().value());
+        counter(out, "tollgate_cost_settlements_lost", help)?
+            .encode_counter::<NoLabelSet, _, u64>(&lost, None)?;
         connections::expose_http2_abuse(|abuse| self.sum(|worker| worker.http2_abuse(abuse).value()), out)?;
         refusals::expose(|refusal| self.sum(|worker| worker.refused(refusal).value()), out)?;
         cut_offs::expose(|cut_off| self.sum(|worker| worker.cut_offs().counter(cut_off).value()), out)?;
@@ -257,6 +262,28 @@ impl Totals {
         Ok(())
     }
 
+    fn costs(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Units of costs that responses tell, by what became of them";
+        let mut family = counter(out, "tollgate_cost_units", help)?;
+        for (policy, row) in &self.policies {
+            for (label, name) in UnitsLabel::ALL {
+                let labels = [("policy", policy.as_str()), ("kind", name)];
+                count(&mut family, labels, row.units[label as usize].value())?;
+            }
+        }
+        let help = "Units that requests in progress have reserved";
+        let mut family = gauge(out, "tollgate_cost_units_open", help)?;
+        for (policy, row) in &self.policies {
+            family.encode_family(&[("policy", policy.as_str())])?.encode_gauge(&row.open_units.value())?;
+        }
+        let help = "Responses that did not tell their cost";
+        let mut family = counter(out, "tollgate_cost_missing", help)?;
+        for (policy, row) in &self.policies {
+            count(&mut family, [("policy", policy.as_str())], row.costs_missing.value())?;
+        }
+        Ok(())
+    }
+
     fn upstream_requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests to upstreams, by outcome";
         let mut family = counter(out, "tollgate_upstream_requests", help)?;
@@ -295,6 +322,7 @@ impl Collector for Metrics {
         totals.durations(&mut out)?;
         totals.tunnels(&mut out)?;
         totals.decisions(&mut out)?;
+        totals.costs(&mut out)?;
         self.bans(&totals, &mut out)?;
         totals.upstream_requests(&mut out)?;
         totals.upstream_retries(&mut out)?;

@@ -9,7 +9,7 @@ use super::{
     bans::BanRow,
     histogram::{HistogramTotal, quantile},
     names::{MAX_RETIRED_NAMES, MetricNames},
-    worker::{AttemptOutcome, PolicyRow, PoolState, RouteRow, UpstreamRow, VerdictLabel},
+    worker::{AttemptOutcome, PolicyRow, PoolState, RouteRow, UnitsLabel, UpstreamRow, VerdictLabel},
 };
 
 /// The counts under all configurations: a row for each name.
@@ -75,6 +75,9 @@ pub struct PolicyTotals {
     pub denied: u64,
     pub shadow_denied: u64,
     pub errors: u64,
+    /// Units of costs that responses tell: what requests in progress have reserved, and what responses were charged.
+    pub reserved: u64,
+    pub charged: u64,
 }
 
 /// Attempts at one upstream, and its connections.
@@ -124,6 +127,8 @@ impl Totals {
             denied: sum(VerdictLabel::Denied),
             shadow_denied: sum(VerdictLabel::ShadowDenied),
             errors: sum(VerdictLabel::Error),
+            reserved: row.open_units.value(),
+            charged: row.units[UnitsLabel::Charged as usize].value(),
         }
     }
 

@@ -120,6 +120,34 @@ pub(super) struct RouteRow {
 #[repr(align(64))]
 pub(super) struct PolicyRow {
     pub(super) decisions: [[Counter; SourceLabel::ALL.len()]; VerdictLabel::ALL.len()],
+    /// Units of costs that responses tell.
+    pub(super) units: [Counter; UnitsLabel::ALL.len()],
+    /// Units that requests in progress have reserved.
+    pub(super) open_units: Gauge,
+    /// Responses that did not tell their cost.
+    pub(super) costs_missing: Counter,
+}
+
+/// What became of units of a cost that the response tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnitsLabel {
+    /// Taken before the response.
+    Reserved,
+    /// What the responses cost.
+    Charged,
+    /// Reserved, but not charged.
+    Refunded,
+    /// Charged beyond what was reserved.
+    Excess,
+}
+
+impl UnitsLabel {
+    pub(super) const ALL: [(Self, &'static str); 4] = [
+        (Self::Reserved, "reserved"),
+        (Self::Charged, "charged"),
+        (Self::Refunded, "refunded"),
+        (Self::Excess, "excess"),
+    ];
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +172,9 @@ impl RouteRow {
 impl PolicyRow {
     pub(super) fn add(&self, other: &Self) {
         self.decisions.iter().zip(&other.decisions).for_each(|(sums, counted)| add_each(sums, counted));
+        add_each(&self.units, &other.units);
+        self.open_units.add(other.open_units.value());
+        self.costs_missing.add(other.costs_missing.value());
     }
 }
 
@@ -177,9 +208,15 @@ pub struct ThreadMetrics {
     requests_refused: [Counter; Refusal::ALL.len()],
     openings: OpeningMetrics,
     cut_offs: CutOffMetrics,
+    settlements_lost: Counter,
 }
 
 impl ThreadMetrics {
+    /// Costs that responses told and the store did not get.
+    pub fn settlements_lost(&self) -> &Counter {
+        &self.settlements_lost
+    }
+
     /// Open client connections.
     pub fn connections(&self) -> &Gauge {
         &self.connections
@@ -307,6 +344,25 @@ impl WorkerMetrics {
         if let Some(row) = self.policies.get(policy) {
             row.decisions[verdict as usize][source as usize].inc();
         }
+    }
+
+    /// Counts units of `Config::policies[policy]` that a request has reserved.
+    pub fn reserve_cost(&self, policy: usize, units: u64) {
+        if let Some(row) = self.policies.get(policy) {
+            row.units[UnitsLabel::Reserved as usize].add(units);
+            row.open_units.add(units);
+        }
+    }
+
+    /// Counts the cost of a response under `Config::policies[policy]`, after `reserved` units. `is_missing`: the
+    /// response did not tell it.
+    pub fn settle_cost(&self, policy: usize, reserved: u64, charged: u64, is_missing: bool) {
+        let Some(row) = self.policies.get(policy) else { return };
+        row.open_units.sub(reserved);
+        row.units[UnitsLabel::Charged as usize].add(charged);
+        row.units[UnitsLabel::Refunded as usize].add(reserved.saturating_sub(charged));
+        row.units[UnitsLabel::Excess as usize].add(charged.saturating_sub(reserved));
+        row.costs_missing.add(u64::from(is_missing));
     }
 
     /// Counts a request denied by a ban of `Config::bans[ban]`; the index after the last rule is manual bans.

@@ -1,0 +1,192 @@
+//! Meters a response that tells its cost: reads it as it passes, and charges the request's reservation at its end.
+
+use http::{HeaderMap, HeaderName, StatusCode};
+use smallvec::SmallVec;
+
+use super::reservation::{Charge, ReservationGuard, ReservedCost};
+use crate::{
+    config::model::{Measure, NumberSource, ResponseCost},
+    response_cost::{BodyScanner, Found, MAX_NUMBER, Unscannable},
+};
+
+/// Bytes of a body that make about one token.
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
+
+/// Meters one response. Dropped before the response's end, it charges what has passed.
+#[derive(Debug)]
+pub(super) struct CostMeter {
+    reservation: ReservationGuard,
+    /// Those of the reservation, in their order.
+    readings: SmallVec<[Reading; 1]>,
+    status: StatusCode,
+    /// Bytes of the body that have passed.
+    passed: u64,
+    is_over: bool,
+}
+
+/// What the response has told of one cost so far.
+#[derive(Debug)]
+struct Reading {
+    /// In its header and its trailers.
+    in_fields: Found,
+    body: BodyReading,
+}
+
+#[derive(Debug)]
+enum BodyReading {
+    /// It tells nothing.
+    None,
+    Scanned(Box<BodyScanner>),
+    /// The scanner of the reading with this index reads the same numbers.
+    Shared(usize),
+}
+
+impl CostMeter {
+    /// The meter of a response with this head. `None`: it tells no cost. Also returns whether the cost of a body is
+    /// unknown because of its content coding.
+    pub(super) fn new(
+        reservation: &ReservationGuard,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Option<Box<Self>> {
+        if reservation.costs().is_empty() {
+            return None;
+        }
+        let mut readings: SmallVec<[Reading; 1]> = SmallVec::new();
+        for (index, ReservedCost { settings, .. }) in reservation.costs().iter().enumerate() {
+            let known =
+                reservation.costs()[..index].iter().position(|other| other.settings.body == settings.body);
+            let body = match (&settings.body, known) {
+                (None, _) => BodyReading::None,
+                (Some(_), Some(known)) => BodyReading::Shared(known),
+                (Some(sum), None) => match BodyScanner::new(sum, headers) {
+                    Ok(scanner) => BodyReading::Scanned(Box::new(scanner)),
+                    Err(Unscannable::ContentCoding | Unscannable::MediaType) => BodyReading::None,
+                },
+            };
+            readings.push(Reading { in_fields: in_header(settings, headers), body });
+        }
+        let reservation = reservation.clone();
+        Some(Box::new(Self { reservation, readings, status, passed: 0, is_over: false }))
+    }
+
+    /// Reads a piece of the body.
+    pub(super) fn read(&mut self, piece: &[u8]) {
+        self.passed += piece.len() as u64;
+        for reading in &mut self.readings {
+            if let BodyReading::Scanned(scanner) = &mut reading.body {
+                scanner.read(piece);
+            }
+        }
+        let mut costs_more = false;
+        for cost in self.reservation.costs() {
+            if cost.settings.measure == Measure::Bytes && self.passed > cost.units.get() {
+                let step = cost.settings.reserve.default.max(1);
+                cost.units.set(cost.units.get() + (self.passed - cost.units.get()).div_ceil(step) * step);
+                costs_more = true;
+            }
+        }
+        if costs_more {
+            self.reservation.costs_more();
+        }
+    }
+
+    /// Reads the trailers.
+    pub(super) fn read_trailers(&mut self, trailers: &HeaderMap) {
+        for (reading, cost) in self.readings.iter_mut().zip(self.reservation.costs()) {
+            for number in cost.settings.numbers() {
+                if let NumberSource::Trailer(name) = &number.source {
+                    reading.in_fields = sum(reading.in_fields, in_field(trailers, name, number.times));
+                }
+            }
+        }
+    }
+
+    /// The response has ended.
+    pub(super) fn finish(mut self: Box<Self>) {
+        self.charge(true);
+    }
+
+    fn charge(&mut self, is_complete: bool) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        for (index, cost) in self.reservation.costs().iter().enumerate() {
+            cost.set_charge(self.charge_of(index, cost, is_complete));
+        }
+    }
+
+    fn charge_of(&self, index: usize, cost: &ReservedCost, is_complete: bool) -> Charge {
+        let ReservedCost { settings, max_excess, .. } = cost;
+        if settings.measure == Measure::Bytes {
+            return Charge { units: self.passed, is_missing: false };
+        }
+        let reserved = cost.units.get();
+        let is_error = self.status.is_client_error() || self.status.is_server_error();
+        let found = self.found(index);
+        let charge = match found {
+            Found::Number(units) if is_complete || settings.is_told_by_header() => {
+                Charge { units, is_missing: false }
+            }
+            Found::Nothing if is_error => Charge::NONE,
+            // Leaving before the last chunk is no way around.
+            _ if !is_complete => {
+                let estimate = match settings.counts_tokens() {
+                    true => {
+                        self.reservation.request_bytes() / BYTES_PER_TOKEN + self.passed / BYTES_PER_TOKEN
+                    }
+                    false => 0,
+                };
+                let units = reserved.max(estimate).max(found.number().unwrap_or(0));
+                Charge { units, is_missing: false }
+            }
+            _ => cost.missing(),
+        };
+        Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
+    }
+
+    /// What the response has told so far of the cost of this index.
+    fn found(&self, index: usize) -> Found {
+        let Some(reading) = self.readings.get(index) else { return Found::Nothing };
+        let in_body = match &reading.body {
+            BodyReading::None => Found::Nothing,
+            BodyReading::Scanned(scanner) => scanner.found(),
+            BodyReading::Shared(other) => match self.readings.get(*other).map(|other| &other.body) {
+                Some(BodyReading::Scanned(scanner)) => scanner.found(),
+                _ => Found::Nothing,
+            },
+        };
+        sum(reading.in_fields, in_body)
+    }
+}
+
+impl Drop for CostMeter {
+    fn drop(&mut self) {
+        self.charge(false);
+    }
+}
+
+fn in_header(settings: &ResponseCost, headers: &HeaderMap) -> Found {
+    settings.numbers().iter().fold(Found::Nothing, |found, number| match &number.source {
+        NumberSource::Header(name) => sum(found, in_field(headers, name, number.times)),
+        _ => found,
+    })
+}
+
+/// The number in the field of this name.
+fn in_field(headers: &HeaderMap, name: &HeaderName, times: u64) -> Found {
+    let Some(value) = headers.get(name) else { return Found::Nothing };
+    let number = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    match number.filter(|number| *number <= MAX_NUMBER) {
+        Some(number) => Found::Number(number.saturating_mul(times)),
+        None => Found::Unusable,
+    }
+}
+
+fn sum(one: Found, other: Found) -> Found {
+    match (one, other) {
+        (Found::Unusable, _) | (_, Found::Unusable) => Found::Unusable,
+        (Found::Nothing, found) | (found, Found::Nothing) => found,
+        (Found::Number(one), Found::Number(other)) => Found::Number(one.saturating_add(other)),
+    }
+}
