@@ -10,8 +10,9 @@
 --           the number of keys that are strings;
 --           the number of policies; for each: its algorithm's number, its flags (1: shadow, 2: count_denied), the count
 --           of the numbers that describe it, those numbers;
---           the number of refunds, which precede all decisions; for each: its policy (from 1), its cost, its limit, its
---           detail if its algorithm has one, and the time at which it was taken;
+--           the number of settlements, which precede all decisions; for each: its policy (from 1), the units to refund, or
+--           if negative those to take beyond what was taken, its limit, its detail if its algorithm has one, and the time
+--           at which it was taken;
 --           the requests, as runs of successive requests that differ only in their limits. For each run: the number of
 --           requests; the number of checks of each; for each check its policy and its cost; then for each request, for
 --           each check: its limit (at most once in a request), and its detail if its algorithm has one.
@@ -83,7 +84,10 @@ for _ = 1, batch[at] do
       state = algorithm.load(values[limit], policy, now)
       states[limit] = state
     end
-    if algorithm.refund(state, policy, cost, taken_at, detail, now) and not changed[limit] then
+    if cost < 0 then
+      (algorithm.charge or algorithm.take)(state, policy, -cost)
+      changed[limit] = changed[limit] or policy
+    elseif algorithm.refund(state, policy, cost, taken_at, detail, now) and not changed[limit] then
       changed[limit], not_taken = policy, not_taken or {}
       not_taken[limit] = true
     end

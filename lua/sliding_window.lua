@@ -159,6 +159,17 @@ algorithms[5] = {
       tier, ring = tier + 3, ring + slots
     end
   end,
+  charge = function(state, policy, cost)
+    local n, tier = #policy, 1
+    local slots, ring = policy[n] + 1, 3 * (n - 1) / 2 + 1
+    for _ = 2, n, 2 do
+      local place, total = ring + state[tier] % slots, state[tier + TOTAL]
+      -- A count has four bytes.
+      local units = cost < 2 ^ 32 - 1 - total and cost or 2 ^ 32 - 1 - total
+      state[tier + TOTAL], state[place] = total + units, state[place] + units
+      tier, ring = tier + 3, ring + slots
+    end
+  end,
   count_denied = function(state, policy, cost)
     local n, tier = #policy, 1
     for i = 1, n - 1, 2 do

@@ -34,8 +34,8 @@ impl Store for StoreClient {
         SendWrapper::new(self.0.look(checks)).await
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-        SendWrapper::new(self.0.refund(taken)).await
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        SendWrapper::new(self.0.settle(taken)).await
     }
 }
 
@@ -61,7 +61,7 @@ impl StoreAdmin for StoreClient {
 trait ObjectStore {
     fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> ObjectResult<'a, Decision>;
     fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> ObjectResult<'a, Decision>;
-    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> ObjectResult<'a, ()>;
+    fn settle<'a>(&'a self, taken: &'a [Taken<'a>]) -> ObjectResult<'a, ()>;
     fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, LimitUsage>;
     fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, Vec<Arc<Entry>>>;
     fn reset<'a>(
@@ -85,8 +85,8 @@ impl<S: StoreAdmin> ObjectStore for S {
         Box::pin(Store::look(self, checks))
     }
 
-    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> ObjectResult<'a, ()> {
-        Box::pin(Store::refund(self, taken))
+    fn settle<'a>(&'a self, taken: &'a [Taken<'a>]) -> ObjectResult<'a, ()> {
+        Box::pin(Store::settle(self, taken))
     }
 
     fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, LimitUsage> {

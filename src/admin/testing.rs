@@ -97,7 +97,7 @@ impl Store for Lists {
         self.decide(checks).await
     }
 
-    async fn refund(&self, _: &[Taken<'_>]) -> Result<(), Unavailable> {
+    async fn settle(&self, _: &[Taken<'_>]) -> Result<(), Unavailable> {
         Err(Unavailable::Abandoned("nothing was taken here"))
     }
 }

@@ -223,7 +223,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
         }
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
         // Decisions of one request may be from both, if its checks were decided apart.
         let is_local = |taken: &&Taken<'_>| taken.receipt.source == DecisionSource::Fallback;
         if taken.iter().any(|taken| is_local(&taken)) {
@@ -235,20 +235,20 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
                 .zip(&policies)
                 .map(|(taken, policy)| Taken {
                     check: with_policy(&taken.check, policy),
-                    receipt: taken.receipt,
+                    ..Taken::clone(taken)
                 })
                 .collect();
-            self.local.refund(&local).await?;
+            self.local.settle(&local).await?;
         }
         // A local denial took nothing.
         let is_shared =
             |taken: &Taken<'_>| matches!(taken.receipt.source, DecisionSource::Store | DecisionSource::Slice);
         if taken.iter().all(is_shared) {
-            return self.store.refund(taken).await;
+            return self.store.settle(taken).await;
         }
         let shared: SmallVec<[Taken<'_>; 2]> =
             taken.iter().filter(|taken| is_shared(taken)).cloned().collect();
-        if shared.is_empty() { Ok(()) } else { self.store.refund(&shared).await }
+        if shared.is_empty() { Ok(()) } else { self.store.settle(&shared).await }
     }
 
     fn shard(&self, check: &Check<'_>) -> u32 {
@@ -336,8 +336,8 @@ mod tests {
             self.check()?.look(checks).await
         }
 
-        async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-            self.check()?.refund(taken).await
+        async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+            self.check()?.settle(taken).await
         }
     }
 
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(|token| decide(token).admitted), [true, true, false]);
         let taken = decide(1);
         assert_eq!((taken.admitted, taken.source), (true, DecisionSource::Fallback), "it is renewed");
-        now(guard.refund(&Taken::all(&[check(1)], taken.receipt(0)))).unwrap();
+        now(guard.settle(&Taken::all(&[check(1)], taken.receipt(0)))).unwrap();
         assert!(decide(3).admitted);
     }
 

@@ -228,15 +228,14 @@ impl<S: Store> ShardedStore<S> {
         });
         let taken = admitted.flat_map(|(group, decision)| {
             let each = group.iter().zip(&decision.verdicts).enumerate();
-            each.filter(|(_, (index, verdict))| has_taken(&checks[**index], verdict)).map(
-                |(nth, (&index, _))| Taken { check: checks[index].clone(), receipt: decision.receipt(nth) },
-            )
+            each.filter(|(_, (index, verdict))| has_taken(&checks[**index], verdict))
+                .map(|(nth, (&index, _))| Taken::refunded(checks[index].clone(), decision.receipt(nth)))
         });
         let taken: SmallVec<[Taken<'_>; 2]> = taken.collect();
         if taken.is_empty() {
             return;
         }
-        if let Err(error) = self.refund(&taken).await {
+        if let Err(error) = self.settle(&taken).await {
             tracing::debug!(%error, "can't refund what another shard has denied: it expires instead");
         }
     }
@@ -299,14 +298,14 @@ impl<S: Store> Store for ShardedStore<S> {
         Ok(Decision { admitted, source, time, verdicts, parts: None })
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
         if taken.len() < 2 || !self.store.is_sharded() {
-            return self.store.refund(taken).await;
+            return self.store.settle(taken).await;
         }
-        // One by one: refunds are rare, and each is redirected by itself while slots are being moved.
-        let refunds =
-            join_all(taken.iter().map(|taken| self.store.refund(std::slice::from_ref(taken)))).await;
-        refunds.into_iter().collect()
+        // One by one: settlements of several checks are rare, and each is redirected by itself while slots are being moved.
+        let settled =
+            join_all(taken.iter().map(|taken| self.store.settle(std::slice::from_ref(taken)))).await;
+        settled.into_iter().collect()
     }
 
     fn shard(&self, check: &Check<'_>) -> u32 {
@@ -393,8 +392,8 @@ mod tests {
             self.memory.look(checks).await
         }
 
-        async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-            self.memory.refund(taken).await
+        async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+            self.memory.settle(taken).await
         }
 
         fn shard(&self, check: &Check<'_>) -> u32 {

@@ -291,7 +291,7 @@ impl<S: Store> Store for SlicedStore<S> {
         Ok(Decision { verdicts, ..decision })
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
         let now = self.clock.now();
         // Units of a limit with a slice are returned to the slice, even if they are from the store, which counts them
         // as taken.
@@ -299,12 +299,12 @@ impl<S: Store> Store for SlicedStore<S> {
             is_sliced(&taken.check) && self.slices.give_back(&taken.check, taken.receipt.time, now)
         };
         if !taken.iter().any(|taken| taken.check.policy.slice > 0) {
-            return self.store.refund(taken).await;
+            return self.store.settle(taken).await;
         }
         let of_store =
             |taken: &&Taken<'_>| !is_put_back(taken) && taken.receipt.source != DecisionSource::Slice;
         let rest: SmallVec<[Taken<'_>; 2]> = taken.iter().filter(of_store).cloned().collect();
-        if rest.is_empty() { Ok(()) } else { self.store.refund(&rest).await }
+        if rest.is_empty() { Ok(()) } else { self.store.settle(&rest).await }
     }
 
     fn shard(&self, check: &Check<'_>) -> u32 {

@@ -34,13 +34,14 @@ pub trait Store {
     /// As [`Store::decide`].
     fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// Refunds units of decisions. Pass each check that was taken, and no other, in one call. Units that no longer
-    /// count are ignored. A lease is found by its token, so refunding it again is harmless; everything else must be
-    /// refunded only once.
+    /// Settles what decisions took: units that a check does not cost are refunded, and those that it costs beyond its
+    /// own are taken now, even past the limit. Pass each check that was taken, and no other, in one call. Refunds of
+    /// units that no longer count are ignored. A lease is found by its token, so refunding it again is harmless;
+    /// everything else must be settled only once.
     ///
     /// # Errors
-    /// As [`Store::decide`]. It is unknown whether the refund was done.
-    fn refund(&self, taken: &[Taken<'_>]) -> impl Future<Output = Result<(), Unavailable>>;
+    /// As [`Store::decide`]. It is unknown whether it was settled.
+    fn settle(&self, taken: &[Taken<'_>]) -> impl Future<Output = Result<(), Unavailable>>;
 
     /// The shard of this check's limit: the store decides together over checks of one shard only.
     fn shard(&self, _check: &Check<'_>) -> u32 {
@@ -121,8 +122,8 @@ impl<S: Store> Store for Arc<S> {
         S::look(self, checks).await
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-        S::refund(self, taken).await
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        S::settle(self, taken).await
     }
 }
 
@@ -179,17 +180,24 @@ pub struct Receipt {
     pub time: i64,
 }
 
-/// A check that was taken, with the receipt for its refund.
+/// A check that was taken, with the receipt for its settlement.
 #[derive(Debug, Clone)]
 pub struct Taken<'a> {
     pub check: Check<'a>,
     pub receipt: Receipt,
+    /// What it costs after all. 0: all is refunded.
+    pub actual: u64,
 }
 
 impl<'a> Taken<'a> {
-    /// Checks that were all taken by one decision.
+    /// Checks that were all taken by one decision, to be refunded.
     pub fn all(checks: &[Check<'a>], receipt: Receipt) -> SmallVec<[Self; 2]> {
-        checks.iter().map(|check| Self { check: check.clone(), receipt }).collect()
+        checks.iter().map(|check| Self::refunded(check.clone(), receipt)).collect()
+    }
+
+    /// A check that costs nothing after all.
+    pub fn refunded(check: Check<'a>, receipt: Receipt) -> Self {
+        Self { check, receipt, actual: 0 }
     }
 }
 

@@ -345,7 +345,7 @@ impl<'r, S: Store> Replay<'r, S> {
             is_taken && ends_with_request(check.policy, logged, action)
         });
         let taken: SmallVec<_> =
-            taken.map(|(index, check)| Taken { check, receipt: decision.receipt(index) }).collect();
+            taken.map(|(index, check)| Taken::refunded(check, decision.receipt(index))).collect();
         if !taken.is_empty() {
             let end = logged.time.saturating_add(logged.duration.unwrap_or(0));
             self.refunds.insert((end, self.requests), taken);
@@ -357,7 +357,7 @@ impl<'r, S: Store> Replay<'r, S> {
     async fn end_requests(&mut self, now: i64) -> Result<(), Unavailable> {
         while let Some(next) = self.refunds.first_entry().filter(|next| next.key().0 <= now) {
             self.clock.set(next.key().0);
-            self.store.refund(&next.remove()).await?;
+            self.store.settle(&next.remove()).await?;
         }
         Ok(())
     }

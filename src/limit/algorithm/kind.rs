@@ -187,6 +187,19 @@ impl Kind {
     pub const fn counts_members(self) -> bool {
         matches!(self.description().detail, DetailKind::Token | DetailKind::Value)
     }
+
+    /// Whether a request may cost more or less after its decision: its units are a count, and no entries of their own.
+    pub const fn can_settle(self) -> bool {
+        match self {
+            Self::SingleCounter
+            | Self::FixedWindow
+            | Self::CalendarWindow
+            | Self::SlidingWindow { .. }
+            | Self::SlidingCounter
+            | Self::Gcra { .. } => true,
+            Self::MetadataList { .. } | Self::SlidingLog | Self::Concurrency | Self::Distinct => false,
+        }
+    }
 }
 
 /// An algorithm and its tiers. There is at least one tier, and exactly one unless the algorithm supports several.

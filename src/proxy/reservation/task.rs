@@ -153,7 +153,7 @@ impl<'a, S: Store> Reservation<'a, S> {
                         }
                         Kind::Concurrency => {}
                         _ if check.policy.count.is_some() && is_taken(verdict) => {
-                            reservation.units.push(Taken { check, receipt });
+                            reservation.units.push(Taken::refunded(check, receipt));
                         }
                         _ => {}
                     }
@@ -239,7 +239,7 @@ impl<'a, S: Store> Reservation<'a, S> {
             }
         }
         if !free.is_empty()
-            && let Err(error) = self.worker.store.refund(&free).await
+            && let Err(error) = self.worker.store.settle(&free).await
         {
             tracing::debug!(%error, "can't refund units: they expire instead");
         }
@@ -300,7 +300,7 @@ impl<'a, S: Store> Reservation<'a, S> {
         for lease in &mut self.leases {
             lease.receipt.source = source;
         }
-        self.worker.store.refund(&self.leases).await
+        self.worker.store.settle(&self.leases).await
     }
 
     fn renewal_period(&self) -> Duration {
@@ -337,7 +337,7 @@ fn is_taken(verdict: &Verdict) -> bool {
 
 /// A lease for its release, in the store or its fallback. It is found by its token, so the time does not matter.
 fn lease(check: Check<'_>) -> Taken<'_> {
-    Taken { check, receipt: Receipt { source: DecisionSource::Store, time: 0 } }
+    Taken::refunded(check, Receipt { source: DecisionSource::Store, time: 0 })
 }
 
 fn lease_duration(check: &Check<'_>) -> Duration {

@@ -135,12 +135,17 @@ impl MemoryStore {
         decide(&mut [&mut copy], |_| 0, checks, &names, now)
     }
 
-    /// [`Store::refund`](crate::limit::Store::refund) without waiting.
-    pub fn refund_now(&self, taken: &[Taken<'_>]) {
+    /// [`Store::settle`](crate::limit::Store::settle) without waiting.
+    pub fn settle_now(&self, taken: &[Taken<'_>]) {
         let now = self.clock.now();
-        for Taken { check, receipt } in taken {
+        for Taken { check, receipt, actual } in taken {
             let name = self.name(check.policy.id, &check.identifier);
-            self.shards[self.shard_of(&name)].lock().refund(&name, check, now, receipt.time);
+            let mut shard = self.shards[self.shard_of(&name)].lock();
+            match (check.cost.checked_sub(*actual), actual.saturating_sub(check.cost)) {
+                (Some(0), _) => {}
+                (Some(rest), _) => shard.refund(&name, check, rest, now, receipt.time),
+                (None, excess) => shard.charge(&name, check, excess, now),
+            }
         }
     }
 

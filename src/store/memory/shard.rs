@@ -243,17 +243,35 @@ impl StoreShard {
         }
     }
 
-    /// Refunds what `check` took at the time `at`.
-    pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, now: i64, at: i64) {
-        let Some(index) = self.find(name) else { return };
-        check.policy.with_rule(now, |rule| self.refund_at(index, rule, check, now, at));
+    /// Takes `cost` units more for `check`, even past the limit.
+    pub(super) fn charge(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: i64) {
+        let found = self.find(name);
+        let verdict = self.with_rule(check.policy, now, |rule| match found {
+            Some(index) => self.state_at(index).read(rule, now, cost, &check.detail),
+            None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
+        });
+        self.write(name, found, check, now, cost, &verdict);
     }
 
-    fn refund_at(&mut self, index: usize, rule: LimitRule<'_>, check: &Check<'_>, now: i64, at: i64) {
+    /// Refunds `cost` units of those that `check` took at the time `at`.
+    pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: i64, at: i64) {
+        let Some(index) = self.find(name) else { return };
+        check.policy.with_rule(now, |rule| self.refund_at(index, rule, check, cost, now, at));
+    }
+
+    fn refund_at(
+        &mut self,
+        index: usize,
+        rule: LimitRule<'_>,
+        check: &Check<'_>,
+        cost: u64,
+        now: i64,
+        at: i64,
+    ) {
         let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
         let was_used = slot.state.is_used(rule, now);
-        slot.state.refund(rule, now, at, check.cost, &check.detail);
+        slot.state.refund(rule, now, at, cost, &check.detail);
         self.budget.change(bytes, slot.state.heap_bytes());
         let (stored, is_used) = (slot.state.stored_entries(), slot.state.is_used(rule, now));
         self.count_entries(entries, stored);

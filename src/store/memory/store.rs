@@ -257,8 +257,8 @@ impl Store for MemoryStore {
         Ok(self.look_now(checks))
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-        self.refund_now(taken);
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        self.settle_now(taken);
         Ok(())
     }
 }
@@ -341,7 +341,7 @@ mod tests {
                 let decision = store.decide_now(std::slice::from_ref(&check));
                 if decision.admitted && random.u8(..) < 20 {
                     let receipt = Receipt { source: decision.source, time: decision.time };
-                    store.refund_now(&Taken::all(&[check], receipt));
+                    store.settle_now(&Taken::all(&[check], receipt));
                 }
                 clock.advance(random.i64(..20_000));
                 if step % 500 == 0 {

@@ -62,9 +62,9 @@ pub(super) struct Batch {
     /// The policies; requests refer to them by position.
     policies: SmallVec<[PolicyDescription; 4]>,
     /// Refunds, which the script does before all decisions.
-    refunds: PackedValues,
-    refund_count: u64,
-    refund_waiters: Vec<oneshot::Sender<DecisionReply>>,
+    settlements: PackedValues,
+    settlement_count: u64,
+    settlement_waiters: Vec<oneshot::Sender<DecisionReply>>,
     /// The limits of all requests, and the details.
     requests: PackedValues,
     runs: Vec<Run>,
@@ -136,9 +136,9 @@ impl Batch {
             string_keys: KeySet::default(),
             other_keys: KeySet::default(),
             policies: SmallVec::new(),
-            refunds: PackedValues::default(),
-            refund_count: 0,
-            refund_waiters: Vec::new(),
+            settlements: PackedValues::default(),
+            settlement_count: 0,
+            settlement_waiters: Vec::new(),
             requests: PackedValues { bytes: Vec::with_capacity(256), values: 0 },
             runs: Vec::new(),
             waiters: Vec::new(),
@@ -148,7 +148,7 @@ impl Batch {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiters.len() + self.refund_waiters.len()
+        self.waiters.len() + self.settlement_waiters.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -192,18 +192,20 @@ impl Batch {
         self.add(prefix, checks)
     }
 
-    /// Adds a refund.
-    pub(super) fn refund(&mut self, prefix: &str, taken: &[Taken<'_>]) -> oneshot::Receiver<DecisionReply> {
-        let mut packed = std::mem::take(&mut self.refunds);
-        for Taken { check, receipt } in taken {
-            packed.put_terms(self.terms(check));
+    /// Adds a settlement.
+    pub(super) fn settle(&mut self, prefix: &str, taken: &[Taken<'_>]) -> oneshot::Receiver<DecisionReply> {
+        let mut packed = std::mem::take(&mut self.settlements);
+        for Taken { check, receipt, actual } in taken {
+            let (policy, cost) = self.terms(check);
+            packed.put(policy);
+            packed.put_signed(cost.cast_signed() - actual.min(&MAX_COST).cast_signed());
             self.pack_limit(&mut packed, prefix, check);
             packed.put_signed(receipt.time);
         }
-        self.refunds = packed;
-        self.refund_count += taken.len() as u64;
+        self.settlements = packed;
+        self.settlement_count += taken.len() as u64;
         let (sender, receiver) = oneshot::channel();
-        self.refund_waiters.push(sender);
+        self.settlement_waiters.push(sender);
         receiver
     }
 
@@ -246,8 +248,10 @@ impl Batch {
     pub(super) fn command(&self, hash: &str, now: Option<i64>, about: i64) -> Cmd {
         let (string_keys, other_keys) = (&self.string_keys, &self.other_keys);
         let count = string_keys.len() + other_keys.len();
-        let bytes =
-            string_keys.bytes() + other_keys.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
+        let bytes = string_keys.bytes()
+            + other_keys.bytes()
+            + self.requests.bytes.len()
+            + self.settlements.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
         let are_keys = self.scope != BatchScope::AnySlots;
         command.arg("EVALSHA").arg(hash).arg(if are_keys { count } else { 0 });
@@ -275,7 +279,7 @@ impl Batch {
         command
     }
 
-    /// The whole batch in MessagePack: the number of string keys, the policies, the number of refunds, the refunds, the
+    /// The whole batch in MessagePack: the number of string keys, the policies, the number of settlements, the settlements, the
     /// runs of requests. See ARGV[2] in `lua/decide.lua`.
     fn pack(&self, about: i64) -> Vec<u8> {
         let mut head = PackedValues::default();
@@ -293,17 +297,17 @@ impl Batch {
                 head.put_signed(instant);
             }
         }
-        head.put(self.refund_count);
+        head.put(self.settlement_count);
         let of_runs = self.runs.iter().map(|run| 2 + 2 * run.terms.len()).sum::<usize>();
-        let values = head.values + self.refunds.values + of_runs + self.requests.values;
-        let bytes = head.bytes.len() + self.refunds.bytes.len() + 9 * of_runs + self.requests.bytes.len();
+        let values = head.values + self.settlements.values + of_runs + self.requests.values;
+        let bytes = head.bytes.len() + self.settlements.bytes.len() + 9 * of_runs + self.requests.bytes.len();
         let mut packed = PackedValues { bytes: Vec::with_capacity(5 + bytes), values: 0 };
         debug_assert_written(&encode::write_array_len(
             &mut packed.bytes,
             u32::try_from(values).unwrap_or(u32::MAX),
         ));
         packed.bytes.extend_from_slice(&head.bytes);
-        packed.bytes.extend_from_slice(&self.refunds.bytes);
+        packed.bytes.extend_from_slice(&self.settlements.bytes);
         let mut begin = 0;
         for Run { requests, terms, end } in &self.runs {
             packed.put(*requests);
@@ -329,7 +333,7 @@ impl Batch {
             Ok(reply) => reply,
             Err(failure) => {
                 let waiters = self.waiters.into_iter().map(|waiter| waiter.sender);
-                for sender in waiters.chain(self.refund_waiters) {
+                for sender in waiters.chain(self.settlement_waiters) {
                     let _gone = sender.send(Err(failure.clone()));
                 }
                 return Err(failure);
@@ -350,7 +354,7 @@ impl Batch {
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
             });
         }
-        for sender in self.refund_waiters {
+        for sender in self.settlement_waiters {
             let _gone = sender.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
         }
         outcome
@@ -463,7 +467,7 @@ mod tests {
     fn a_reply_that_has_decided_nothing_has_the_time() {
         assert_eq!(time_of(&reply(&[-2, 7])), Some(ReplyTime::NoWindow(7)));
         assert_eq!(time_of(&reply(&[0, 7, 1, 4, 6])), Some(ReplyTime::Decided(7)));
-        assert_eq!(time_of(&reply(&[-1, 7])), Some(ReplyTime::Decided(7)), "of refunds, without memory");
+        assert_eq!(time_of(&reply(&[-1, 7])), Some(ReplyTime::Decided(7)), "of settlements, without memory");
         assert_eq!((time_of(&reply(&[-2])), time_of(&Value::Nil)), (None, None));
     }
 }

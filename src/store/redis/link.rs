@@ -208,8 +208,8 @@ impl NodeLink {
     }
 
     /// Refunds what was taken. Returns within the timeout.
-    pub(super) async fn refund(&self, scope: BatchScope, taken: &[Taken<'_>]) -> DecisionReply {
-        self.wait(scope, |batch, prefix| batch.refund(prefix, taken)).await
+    pub(super) async fn settle(&self, scope: BatchScope, taken: &[Taken<'_>]) -> DecisionReply {
+        self.wait(scope, |batch, prefix| batch.settle(prefix, taken)).await
     }
 
     async fn wait(

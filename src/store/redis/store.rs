@@ -240,7 +240,7 @@ impl Store for RedisStore {
         Ok(to_decision(checks, &limit_of_check, &costs, &reply))
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
         if taken.is_empty() {
             return Ok(());
         }
@@ -249,7 +249,7 @@ impl Store for RedisStore {
             return Err(Unavailable::Moving);
         }
         let scope = |slot, _: &RedisNode| BatchScope::Slot(slot);
-        self.routing.ask(&checks, scope, async |link, scope| link.refund(scope, taken).await).await?;
+        self.routing.ask(&checks, scope, async |link, scope| link.settle(scope, taken).await).await?;
         Ok(())
     }
 

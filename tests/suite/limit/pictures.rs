@@ -148,7 +148,7 @@ fn play(policy: &Policy, arrivals: &[Arrival]) -> Vec<(Arrival, bool)> {
         clock.set(arrival.time);
         running.retain(|&(end, member, receipt)| {
             if end <= arrival.time {
-                store.refund_now(&Taken::all(&[check(member)], receipt));
+                store.settle_now(&Taken::all(&[check(member)], receipt));
             }
             end > arrival.time
         });

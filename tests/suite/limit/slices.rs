@@ -57,8 +57,8 @@ impl Store for Counting {
         self.store.look(checks).await
     }
 
-    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-        self.store.refund(taken).await
+    async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        self.store.settle(taken).await
     }
 }
 

@@ -68,7 +68,7 @@ fn replay<S: Subject>(policies: &[Policy], rounds: &[Round]) -> Result<(), TestC
         let together = redis.ask(async |store| {
             let given =
                 taken.iter().map(|(checks, receipt)| Taken::all(checks, *receipt)).collect::<Vec<_>>();
-            let given = join_all(given.iter().map(|taken| store.refund(taken)));
+            let given = join_all(given.iter().map(|taken| store.settle(taken)));
             let decisions = join_all(requests.iter().map(|checks| store.decide(checks)));
             let (given, decisions) = join(given, decisions).await;
             given.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -50,8 +50,8 @@ enum Step {
     Decide(Request),
     /// Requests that come at once, each with its policies' limits at so many hundredths.
     Together(Vec<(Request, u64)>),
-    /// What was taken by the request that was admitted so many before the last is refunded.
-    GiveBack(usize),
+    /// What was taken by the request that was admitted so many before the last costs this many units after all.
+    Settle(usize, u64),
     /// So many microseconds pass, or come back.
     Pass(i64),
     /// It is the next multiple of so many microseconds, give or take one.
@@ -134,10 +134,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => 0..9_000_000_i64,
     ];
     let back = prop_oneof![9 => Just(1_i64), 1 => Just(-1_i64)];
+    let actual = prop_oneof![
+        4 => Just(0_u64), 4 => 0..16_u64, 1 => 998..1_003_u64, 1 => u64::from(u32::MAX - 2)..1 << 32,
+    ];
     let step = prop_oneof![
         10 => request.prop_map(Step::Decide),
         2 => together.prop_map(Step::Together),
-        3 => (0..4_usize).prop_map(Step::GiveBack),
+        3 => (0..4_usize, actual).prop_map(|(ago, actual)| Step::Settle(ago, actual)),
         2 => (prop_oneof![Just(50_000_i64), Just(250_000)], -1..2_i64).prop_map(|(unit, off)| Step::Align(unit, off)),
         6 => (time, back).prop_map(|(time, back)| Step::Pass(time * back)),
         1 => (0..CAST, prop_oneof![Just(30_u64), Just(100), Just(200)]).prop_map(|(i, s)| Step::Scale(i, s)),
@@ -201,12 +204,12 @@ fn a_refund_by_a_clock_that_was_set_back_is_the_same_in_both<S: Subject>() {
         Step::Scale(4, 200),
         decide(4, 1, 3),
         Step::Pass(-2_000_000),
-        Step::GiveBack(1),
+        Step::Settle(1, 0),
         Step::Window(0, 3, 0),
         decide(4, 1, 0),
         Step::Pass(-2_500_000),
         decide(4, 0, 1),
-        Step::GiveBack(0),
+        Step::Settle(0, 0),
     ];
     replay::<S>(&[2, 3, 7, 10, 16, 15], &steps).unwrap();
 }
@@ -217,7 +220,7 @@ fn a_log_decides_the_same_by_policies_with_and_without_count<S: Subject>() {
     let policies = [refunding(&plain), plain];
     let step = prop_oneof![
         6 => (0..2_usize, 0..5_u64).prop_map(|(policy, cost)| Step::Decide((vec![(policy, 0, cost)], 0))),
-        4 => (0..6_usize).prop_map(Step::GiveBack),
+        4 => (0..6_usize).prop_map(|ago| Step::Settle(ago, 0)),
         3 => (0..400_000_i64).prop_map(Step::Pass),
     ];
     let replay = |steps: Vec<Step>| {
@@ -238,7 +241,7 @@ fn a_log_decides_the_same_by_policies_with_and_without_count<S: Subject>() {
                         given.push((cost, decision.receipt(0)));
                     }
                 }
-                Step::GiveBack(ago) => {
+                Step::Settle(ago, _) => {
                     if let Some(index) = given.len().checked_sub(ago + 1) {
                         let (cost, receipt) = given.remove(index);
                         let checks = [check(&policies[0], IDENTIFIERS[0], cost)];
@@ -343,12 +346,14 @@ fn replay<S: Subject>(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseErro
                     given.extend(taken(&policies, request, Arc::clone(&entry), decision));
                 }
             }
-            Step::GiveBack(ago) => {
+            Step::Settle(ago, actual) => {
                 if let Some(index) = given.len().checked_sub(ago + 1) {
                     let Taken { checks: taken, member, entry, receipt } = given.remove(index);
+                    decided.push(now);
+                    ends.extend(taken.iter().map(|&(policy, ..)| end(&original[policy], now)));
                     let checks = checks(&policies, &(taken, member), &entry);
-                    memory.refund(&checks, receipt);
-                    redis.refund(&checks, receipt);
+                    memory.settle(&checks, receipt, *actual);
+                    redis.settle(&checks, receipt, *actual);
                 }
             }
             Step::Align(unit, off) => {

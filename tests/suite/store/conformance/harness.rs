@@ -132,14 +132,25 @@ impl<S: Subject> Harness<S> {
 
     /// Refunds what a decision took of these checks.
     pub(crate) fn refund(&self, checks: &[Check<'_>], receipt: Receipt) {
-        self.ask(async |store| store.refund(&Taken::all(checks, receipt)).await);
+        self.ask(async |store| store.settle(&Taken::all(checks, receipt)).await);
+    }
+
+    /// Settles what a decision took of these checks. Those of an algorithm that can't charge more, or a part, are
+    /// refunded.
+    pub(crate) fn settle(&self, checks: &[Check<'_>], receipt: Receipt, actual: u64) {
+        let settled = |check: &Check<'_>| {
+            let can_charge = check.policy.kind.can_settle();
+            Taken { check: check.clone(), receipt, actual: if can_charge { actual } else { 0 } }
+        };
+        let taken: Vec<Taken<'_>> = checks.iter().map(settled).collect();
+        self.ask(async |store| store.settle(&taken).await);
     }
 
     /// Refunds what was taken, and asks for the same at once.
     pub(crate) fn exchange(&self, checks: &[Check<'_>], receipt: Receipt) -> Decision {
         let taken = Taken::all(checks, receipt);
         self.ask(async |store| {
-            let (given, decision) = join(store.refund(&taken), store.decide(checks)).await;
+            let (given, decision) = join(store.settle(&taken), store.decide(checks)).await;
             given?;
             decision
         })
