@@ -13,6 +13,11 @@ LiteLLM never says more than a key's budget. Of a deployment it tells only in re
 `left` is another attempt: ten clients at a time, 60 in all, read eight of a stream's ten events and leave. Each used 82 tokens or more at
 the provider, so 12 of them are the budget.
 
+`into the next minute` tells where the difference goes between what was reserved and what was used. A request begins a minute. In the last
+moments of it come three that reserve 290 tokens each, and end in the next minute with 100. That is begun by a request before they end;
+then come 199 at once. Counted are the requests of the second minute, and what they used. Tollgate's window slides, so it counts those
+before as well.
+
 LiteLLM is installed from PyPI into a virtual environment (--venv) as VERSION says. Its contestants:
 
 - `reserved`: `tpm_limit` of the key, which reserves tokens before the call (its default since 2026). Virtual keys are rows in Postgres, so
@@ -47,6 +52,7 @@ CASES = {
     "stream, usage not asked for": {"max_tokens": 100, "stream": True},
     "no max_tokens": {},
     "left": {"max_tokens": 100, "stream": True},
+    "into the next minute": {"max_tokens": 100},
 }
 
 COST = "{ response: { preset: openai, ask: true }, reserve: { json: [max_tokens], default: 100 } }"
@@ -203,6 +209,23 @@ async def leaving(ports, data):
     return await asyncio.gather(*(one(next(ports)) for _ in range(LEAVERS)))
 
 
+async def into_next_minute(ports, data, ask_for_more, provider):
+    """A minute begins with a request. Three that reserve much end in the next one, which another request has begun before."""
+    await asyncio.sleep(1.1 - time.time() % 1)
+    began = int(time.time())
+    await ask(ports[0], data)
+    await asyncio.sleep(began + 59.7 - time.time())
+    long = [asyncio.create_task(ask(ports[0], ask_for_more)) for _ in range(3)]
+    await asyncio.sleep(began + 60.1 - time.time())
+    first = asyncio.create_task(ask(ports[-1], data))
+    admitted = [status for status, _ in await asyncio.gather(*long)].count(200)
+    replies = [await first]
+    await asyncio.sleep(1)
+    replies += await parallel(ports, data, CLIENTS - 1)
+    provider.tokens -= (1 + admitted) * 100  # those of the minute before
+    return replies
+
+
 async def says(contestant, ports, key, model, binary):
     """How many tokens the limiter says are used."""
     if contestant.tollgate:
@@ -233,7 +256,12 @@ async def play(contestant, ports, provider, case, number, binary):
     key, model = f"sk-{os.getpid()}-{number}", f"m{number}" if contestant.deployment else "m"
     provider.reset()
     data = request(key, model, CASES[case])
-    replies = await (leaving(ports, data) if case == "left" else parallel(ports, data, CLIENTS))
+    if case == "left":
+        replies = await leaving(ports, data)
+    elif case == "into the next minute":
+        replies = await into_next_minute(ports, data, request(key, model, {"max_tokens": 290}), provider)
+    else:
+        replies = await parallel(ports, data, CLIENTS)
     await asyncio.sleep(2)
     while provider.open:
         await asyncio.sleep(0.1)
