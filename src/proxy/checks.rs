@@ -14,7 +14,7 @@ use super::{
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing},
+    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing, RoutePolicy},
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -62,13 +62,13 @@ impl<'a> Checks<'a> {
         let is_preflight = is_preflight(context.request(), context.route);
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
-        for &index in &context.route.policies {
+        for &RoutePolicy { policy: index, price } in &context.route.policies {
             let Some(policy) = context.rules.policies.get(index) else { continue };
             if is_preflight && !policy.preflight {
                 checks.skipped.push((index, SkipReason::Preflight));
                 continue;
             }
-            match checks.add(index, policy, &details) {
+            match checks.add(index, policy, price, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => {
                     checks.unidentified = Some(index);
@@ -88,7 +88,7 @@ impl<'a> Checks<'a> {
         let last = context.rules.policies.iter().enumerate().last();
         if let Some((index, policy)) = last.filter(|(_, policy)| policy.name == ATTEMPTS_POLICY) {
             // Every request has an address.
-            let _identified = checks.add(index, policy, &details);
+            let _identified = checks.add(index, policy, None, &details);
         }
         checks
     }
@@ -123,11 +123,12 @@ impl<'a> Checks<'a> {
         self.checks.iter().any(|check| check.policy.may_refund())
     }
 
-    /// Adds the checks of one policy, or returns why there is none.
+    /// Adds the checks of one policy, or returns why there is none. `price`: what the route sets in place of its cost.
     fn add(
         &mut self,
         index: usize,
         policy: &'a Policy,
+        price: Option<u64>,
         details: &Details<'_, '_, '_>,
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let attributes = details.context.attributes();
@@ -137,7 +138,8 @@ impl<'a> Checks<'a> {
         };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
-        let cost = cost(&policy.cost, attributes.headers, attributes.is_peer_trusted);
+        let cost =
+            price.unwrap_or_else(|| cost(&policy.cost, attributes.headers, attributes.is_peer_trusted));
         for identifier in identifiers {
             self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
             self.variants.push(variant);

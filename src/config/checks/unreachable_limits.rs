@@ -1,33 +1,41 @@
 //! Limits that never deny a request, because another limit of the policy always denies it first.
 
+use super::route_coverage::DraftRoute;
 use crate::config::{
     model::{Algorithm, Cost, Policy, Quota, Window},
     reader::Cursor,
 };
 
-/// `limits` and `overrides`: the settings of `policy`.
-pub(in crate::config) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
-    if let Some(limits) = limits {
-        warn_of_tiers(limits, &policy.tiers, policy);
+/// `value`: the settings of `policy`, which has this index.
+pub(in crate::config) fn warn(value: Cursor<'_>, policy: &Policy, index: usize, drafts: &[DraftRoute<'_>]) {
+    let step = step(policy, index, drafts);
+    if let Some(limits) = value.entry("limits") {
+        warn_of_tiers(limits, &policy.tiers, policy, step);
     }
-    for (item, other) in
-        overrides.and_then(Cursor::list).unwrap_or_default().into_iter().zip(&policy.overrides)
-    {
+    let overrides = value.entry("overrides").and_then(Cursor::list).unwrap_or_default();
+    for (item, other) in overrides.into_iter().zip(&policy.overrides) {
         if let Some(limits) = item.entry("limits") {
-            warn_of_tiers(limits, &other.tiers, policy);
+            warn_of_tiers(limits, &other.tiers, policy, step);
         }
     }
 }
 
-fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Quota], policy: &Policy) {
+/// The largest number of units that divides the cost of each request: requests use a limit up in such steps.
+fn step(policy: &Policy, index: usize, drafts: &[DraftRoute<'_>]) -> u64 {
+    let own = if let Cost::Fixed(units) = policy.cost { units } else { 1 };
+    let routes = drafts.iter().flat_map(|draft| draft.route.variants());
+    let costs = routes.filter_map(|route| route.policy(index)).map(|of| of.price.unwrap_or(own));
+    let step = costs.map(u128::from).reduce(gcd).and_then(|step| u64::try_from(step).ok());
+    step.unwrap_or(own).max(1)
+}
+
+fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Quota], policy: &Policy, step: u64) {
     let Some(buckets) = counted_buckets(policy.algorithm) else { return };
     let items = limits.list().unwrap_or_default();
     // With `count_denied`, a tier also counts requests that another one has denied.
     if policy.count_denied || items.len() != tiers.len() {
         return;
     }
-    // Requests of one cost use a limit up in whole steps.
-    let step = if let Cost::Fixed(units) = policy.cost { units } else { 1 };
     // Windows of the calendar have no constant length.
     let lengths = || tiers.iter().filter_map(|tier| Some((tier, length(tier)?)));
     for (item, tier) in items.into_iter().zip(tiers) {

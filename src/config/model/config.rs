@@ -183,6 +183,14 @@ impl Config {
         (bytes > 0).then_some(bytes as u64)
     }
 
+    /// The most units that a request takes of the policy at this index, over all routes that it applies to. `None`: it
+    /// applies to none.
+    pub fn max_cost(&self, policy: usize) -> Option<u64> {
+        let own = self.policies.get(policy)?.cost.max();
+        let routes = self.routes.iter().flat_map(Route::variants);
+        routes.filter_map(|route| route.policy(policy)).map(|of| of.price.unwrap_or(own)).max()
+    }
+
     /// All secrets, each with the path of its setting.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
         let redis = self.store.redis.iter().flat_map(|redis| {

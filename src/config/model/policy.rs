@@ -115,6 +115,16 @@ pub enum Cost {
     },
 }
 
+impl Cost {
+    /// The most units that a request takes.
+    pub fn max(&self) -> u64 {
+        match self {
+            Self::Fixed(units) => *units,
+            Self::Header { max, .. } => *max,
+        }
+    }
+}
+
 /// Whether a policy denies requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Mode {
