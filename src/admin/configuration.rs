@@ -105,8 +105,9 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     let now = context.state.clock.now();
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
         let totals = counted.policy(&policy.name);
-        let limited: Vec<&model::Route> =
-            rules.config().routes.iter().filter(|route| route.all_policies().contains(&index)).collect();
+        let is_limited =
+            |route: &&model::Route| route.variants().iter().any(|route| route.policy(index).is_some());
+        let limited: Vec<&model::Route> = rules.config().routes.iter().filter(is_limited).collect();
         let routes: Vec<String> = limited.iter().map(|route| route.name.clone()).collect();
         Policy {
             name: policy.name.clone(),

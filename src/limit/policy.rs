@@ -29,8 +29,8 @@ impl PolicyIds {
     /// As [`Self::policies`], with the prices of the configuration's routes.
     pub fn of_config(&mut self, config: &model::Config) -> Vec<Policy> {
         let mut policies = self.policies(config.policies.iter().map(Arc::as_ref));
-        for (index, policy) in policies.iter_mut().enumerate() {
-            policy.max_cost = config.max_cost(index).unwrap_or(policy.max_cost);
+        for (policy, most) in policies.iter_mut().zip(config.max_costs()) {
+            policy.max_cost = most.unwrap_or(policy.max_cost);
             for (_, variant) in &mut policy.overrides {
                 variant.max_cost = policy.max_cost;
             }

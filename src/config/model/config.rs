@@ -183,12 +183,15 @@ impl Config {
         (bytes > 0).then_some(bytes as u64)
     }
 
-    /// The most units that a request takes of the policy at this index, over all routes that it applies to. `None`: it
-    /// applies to none.
-    pub fn max_cost(&self, policy: usize) -> Option<u64> {
-        let own = self.policies.get(policy)?.cost.max();
-        let routes = self.routes.iter().flat_map(Route::variants);
-        routes.filter_map(|route| route.policy(policy)).map(|of| of.price.unwrap_or(own)).max()
+    /// For each policy the most units that a request takes, over all routes that it applies to. `None`: it applies to none.
+    pub fn max_costs(&self) -> Vec<Option<u64>> {
+        let mut most = vec![None; self.policies.len()];
+        for of in self.routes.iter().flat_map(Route::variants).flat_map(|route| &route.policies) {
+            if let (Some(most), Some(policy)) = (most.get_mut(of.policy), self.policies.get(of.policy)) {
+                *most = (*most).max(Some(of.price.unwrap_or(policy.cost.max())));
+            }
+        }
+        most
     }
 
     /// All secrets, each with the path of its setting.

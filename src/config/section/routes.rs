@@ -183,11 +183,8 @@ pub(super) fn routes(
     if complete {
         let of_upstream = |policy| upstreams.first_with(policy);
         ineffective_limits::warn_of_unused(&drafts, &policies.cursors, of_upstream);
-        for (index, (_, value)) in policies.cursors.iter().enumerate() {
-            if let Some(policy) = policies.get(index) {
-                unreachable_limits::warn(*value, policy, index, &drafts);
-            }
-        }
+        let cursors = policies.cursors.iter().enumerate();
+        unreachable_limits::warn(cursors.map(|(index, (_, value))| (*value, policies.get(index))), &drafts);
     }
     doubtful_paths::warn_of_root_alone(&drafts);
     doubtful_paths::warn_of_loops(&drafts);
