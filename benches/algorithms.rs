@@ -176,7 +176,7 @@ fn in_redis(subject: &'static Subject) -> (f64, f64) {
                 let checks = [subject.check(&policy, key, number)];
                 let decision = store.decide(&checks).await.unwrap();
                 if subject.algorithm == Algorithm::Concurrency {
-                    store.refund(&Taken::all(&checks, decision.receipt(0))).await.unwrap();
+                    store.settle(&Taken::all(&checks, decision.receipt(0))).await.unwrap();
                 }
             }
         })
@@ -230,7 +230,7 @@ impl Subject {
     /// Refunds a lease.
     fn release(&self, store: &MemoryStore, check: &[Check<'_>], decision: &Decision) {
         if self.algorithm == Algorithm::Concurrency {
-            store.refund_now(&Taken::all(check, decision.receipt(0)));
+            store.settle_now(&Taken::all(check, decision.receipt(0)));
         }
     }
 }

@@ -7,8 +7,8 @@ use axum::{Json, extract::State};
 use super::{
     context::HandlerContext,
     dto::{
-        ActiveConfiguration, CalendarWindow, Latency, Policies, Policy, ResponseCostUnits, Route, Routes,
-        ServerErrors, UpstreamShare,
+        ActiveConfiguration, CalendarWindow, Latency, Policies, Policy, ResponseCostUnits, Route, RoutePrice,
+        Routes, ServerErrors, UpstreamShare,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
@@ -105,12 +105,10 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     let now = context.state.clock.now();
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
         let totals = counted.policy(&policy.name);
-        let routes = rules
-            .config()
-            .routes
-            .iter()
-            .filter(|route| route.variants().iter().any(|route| route.policies.contains(&index)));
-        let routes: Vec<String> = routes.map(|route| route.name.clone()).collect();
+        let is_limited =
+            |route: &&model::Route| route.variants().iter().any(|route| route.policy(index).is_some());
+        let limited: Vec<&model::Route> = rules.config().routes.iter().filter(is_limited).collect();
+        let routes: Vec<String> = limited.iter().map(|route| route.name.clone()).collect();
         Policy {
             name: policy.name.clone(),
             algorithm: policy.algorithm().to_owned(),
@@ -128,6 +126,7 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
             // The policy of wrong credentials is used by no route in particular.
             used: !routes.is_empty() || policy.name == ATTEMPTS_POLICY,
             routes,
+            prices: limited.into_iter().flat_map(|route| prices(route, index)).collect(),
             allowed: totals.allowed,
             denied: totals.denied,
             shadow_denied: totals.shadow_denied,
@@ -139,6 +138,17 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
         }
     });
     Policies { policies: policies.collect() }
+}
+
+/// The prices of `route` under the policy at this index: none, or several if its upstreams have different ones.
+fn prices(route: &model::Route, policy: usize) -> Vec<RoutePrice> {
+    let mut costs: Vec<u64> = Vec::new();
+    for cost in route.variants().iter().filter_map(|route| route.policy(policy)?.price) {
+        if !costs.contains(&cost) {
+            costs.push(cost);
+        }
+    }
+    costs.into_iter().map(|cost| RoutePrice { route: route.name.clone(), cost }).collect()
 }
 
 /// Shows the running configuration as it was written. Secrets are masked, and `${…}` is not expanded.

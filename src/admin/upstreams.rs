@@ -47,7 +47,8 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
             .iter()
             .flat_map(model::Route::variants)
             .filter(|route| route.action.upstream() == Some(index));
-        let policies: BTreeSet<usize> = routes.flat_map(|route| route.policies.iter().copied()).collect();
+        let policies: BTreeSet<usize> =
+            routes.flat_map(|route| &route.policies).map(|of| of.policy).collect();
         Upstream {
             name: upstream.config.name.clone(),
             policies: named(config, &policies.into_iter().collect::<Vec<_>>()),

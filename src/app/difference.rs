@@ -274,7 +274,8 @@ mod tests {
         config::model::{
             AccessLogFormat, Algorithm, BanKey, BanRule, CertificateFiles, ClientAuth, Condition,
             DenialReply, HeaderFrom, Hsts, HttpsRedirect, KeyPart, KeyRecipe, ListenAddress, Mode,
-            PathPattern, Policy, Rate, Redis, Secret, Tls, TlsVersion, Tracing, UserSource, Workers,
+            PathPattern, Policy, Rate, Redis, Route, Secret, Split, Tls, TlsVersion, Tracing, UserSource,
+            Workers,
         },
         telemetry::testing,
     };
@@ -350,7 +351,7 @@ mod tests {
                 config
                     .routes
                     .iter_mut()
-                    .for_each(|route| route.policies.iter_mut().for_each(|index| *index += 1));
+                    .for_each(|route| route.policies.iter_mut().for_each(|of| of.policy += 1));
             }),
             ["policy login: added"]
         );
@@ -359,6 +360,29 @@ mod tests {
             config.upstreams.clear();
         });
         assert_eq!(gone, ["upstream api: removed", "route all: removed"]);
+    }
+
+    #[test]
+    fn prices_of_routes_are_told() {
+        let priced = |config: &mut Config, price| config.routes[0].policies[0].price = Some(price);
+        let name = testing::config().policies[0].name.clone();
+        assert_eq!(
+            changed(|config| priced(config, 5)),
+            [format!("route all: policies {name} → {{ cost: 5, name: {name} }}")]
+        );
+        // The requests of a route go to two upstreams, for different prices.
+        let mut old = testing::config();
+        let mut routes = vec![old.routes[0].clone(), old.routes[0].clone()];
+        routes[0].policies[0].price = Some(2);
+        old.routes[0] = Route {
+            split: Some(Box::new(Split { by: None, weights: vec![2, 1], routes })),
+            ..old.routes[0].clone()
+        };
+        let mut new = old.clone();
+        new.routes[0].split.as_mut().unwrap().routes[1].policies[0].price = Some(3);
+        let told = Difference::between(&old, &new, true).changed;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("route all: upstreams ") && told[0].contains("cost: 3"), "{told:?}");
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub fn start(
     let sockets = Sockets::bind(&config, workers, inherited)?;
     let metrics = Metrics::new(&config, workers);
     let mut ids = PolicyIds::default();
-    let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
+    let policies: Arc<[Policy]> = ids.of_config(&config).into();
     let events = Events::new();
     let drains = Arc::new(DrainTable::new(events.clone(), config.store.redis.is_some()));
     let (api_keys, key_data) = open_api_keys(&config)?;

@@ -158,7 +158,7 @@ impl PreparedReload {
         }
         let Difference { in_force, changed, needs_restart } =
             Difference::between(&before.config, config, has_access_log);
-        let policies = ids.policies(in_force.policies.iter().map(Arc::as_ref));
+        let policies = ids.of_config(&in_force);
         let (drains, keys) = (Arc::clone(&before.drains), Arc::clone(&before.api_keys));
         let generation = Generation::new(in_force, policies.into(), drains, keys, Some(before));
         let generation = generation.map_err(|error| vec![ConfigurationError::of_all(error.to_string())])?;

@@ -57,7 +57,7 @@ fn list(policies: &Policies) -> String {
 
 fn row(policy: &Policy) -> [String; 10] {
     let Policy { allowed, denied, shadow_denied, errors, .. } = policy;
-    let routes = if policy.routes.is_empty() { "none".to_owned() } else { policy.routes.join(", ") };
+    let routes = if policy.routes.is_empty() { "none".to_owned() } else { policy.priced_routes().join(", ") };
     let limits = match policy.overrides {
         0 => policy.limits.join(", "),
         1 => format!("{} (1 override)", policy.limits.join(", ")),
@@ -82,6 +82,7 @@ fn row(policy: &Policy) -> [String; 10] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::dto::RoutePrice;
 
     #[test]
     fn each_policy_is_a_row() {
@@ -94,6 +95,7 @@ mod tests {
             mode: "enforce".into(),
             overrides: 1,
             routes: vec!["/*".into(), "login".into()],
+            prices: vec![RoutePrice { route: "login".into(), cost: 5 }],
             used: true,
             allowed: 12,
             denied: 3,
@@ -106,9 +108,9 @@ mod tests {
         assert_eq!(
             list(&Policies { policies: vec![policy, unused.clone()] }),
             "\
-POLICY  ALGORITHM  KEYS         LIMITS                       MODE      ROUTES     ALLOWED  DENIED  SHADOW DENIED  ERRORS
-per-ip  gcra       ip, ip+path  10/1s, 100/1m (1 override)   enforce   /*, login  12       3       0              0
-unused  gcra       ip, ip+path  10/1s, 100/1m (2 overrides)  not used  none       12       3       0              0
+POLICY  ALGORITHM  KEYS         LIMITS                       MODE      ROUTES              ALLOWED  DENIED  SHADOW DENIED  ERRORS
+per-ip  gcra       ip, ip+path  10/1s, 100/1m (1 override)   enforce   /*, login (cost 5)  12       3       0              0
+unused  gcra       ip, ip+path  10/1s, 100/1m (2 overrides)  not used  none                12       3       0              0
 
 Decisions are those of this instance since its start.
 "

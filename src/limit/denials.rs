@@ -34,6 +34,8 @@ struct DeniedLimit {
     identifier: CompactString,
     /// `distinct`: the value that was denied. Another value may be admitted.
     member: Member,
+    /// The denied units. Fewer may be admitted, and more may have to wait longer: the store decides over them.
+    cost: u64,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -41,21 +43,25 @@ struct DeniedLimitRef<'a> {
     policy: PolicyId,
     identifier: &'a str,
     member: Member,
+    cost: u64,
 }
 
 impl<'a> DeniedLimitRef<'a> {
-    fn new(check: &'a Check<'_>) -> Self {
+    fn new(check: &'a Check<'_>, cost: u64) -> Self {
         let member = match check.policy.kind {
             Kind::Distinct => check.detail.member(),
             _ => 0,
         };
-        Self { policy: check.policy.id, identifier: &check.identifier, member }
+        Self { policy: check.policy.id, identifier: &check.identifier, member, cost }
     }
 }
 
 impl Equivalent<DeniedLimit> for DeniedLimitRef<'_> {
     fn equivalent(&self, limit: &DeniedLimit) -> bool {
-        self.policy == limit.policy && self.identifier == limit.identifier && self.member == limit.member
+        self.policy == limit.policy
+            && self.identifier == limit.identifier
+            && self.member == limit.member
+            && self.cost == limit.cost
     }
 }
 
@@ -65,8 +71,6 @@ struct LocalDenial {
     /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
     tiers: SmallVec<[Tier; 1]>,
-    /// The denied units. Fewer may be admitted, and more may have to wait longer: the store decides over them.
-    cost: u64,
     /// When the store's decision arrived, in microseconds. The store decided earlier, so times that count from here
     /// never end too early.
     decided: i64,
@@ -94,11 +98,11 @@ impl LocalDenials {
         if !is_cacheable(check.policy) {
             return None;
         }
-        let denial = self.by_limit.get(&DeniedLimitRef::new(check))?;
+        let denial = self.by_limit.get(&DeniedLimitRef::new(check, check.cost))?;
         if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
             return None;
         }
-        if now >= denial.until || now < denial.decided || check.cost != denial.cost {
+        if now >= denial.until || now < denial.decided {
             return None;
         }
         let passed = now - denial.decided;
@@ -130,10 +134,10 @@ impl LocalDenials {
         // An invalidation may have been sent, and lost, since the store was called.
         let latest = asked.saturating_add(self.max_age);
         let until = verdict.retry_after.map_or(latest, |after| decided.saturating_add(after).min(latest));
-        let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
-        let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
+        let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check, cost);
+        let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member, cost };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
-        let denial = LocalDenial { verdict, kind, tiers, cost, decided, until };
+        let denial = LocalDenial { verdict, kind, tiers, decided, until };
         self.insertions.push_back((decided, limit.clone()));
         self.by_limit.insert(limit, denial);
     }
@@ -220,6 +224,28 @@ mod tests {
             assert_eq!(denials.find(&check, Epoch(0), now), None, "{what}");
         }
         assert!(denials.find(&check(&policy, "ip:1", 2), Epoch(0), 400_999).is_some());
+    }
+
+    #[test]
+    fn denials_of_several_costs_are_kept_beside_each_other() {
+        let policy = policy();
+        let mut denials = LocalDenials::new(MAX_AGE);
+        for (cost, after) in [(2, 300_000), (5, 900_000)] {
+            denials.insert(
+                &check(&policy, "ip:1", cost),
+                cost,
+                denied(Some(after)),
+                (0, cost as i64),
+                Epoch(0),
+            );
+        }
+        let waits = |denials: &mut LocalDenials, cost| {
+            denials.find(&check(&policy, "ip:1", cost), Epoch(0), 5).and_then(|found| found.retry_after)
+        };
+        assert_eq!(
+            [1, 2, 3, 5, 6].map(|cost| waits(&mut denials, cost)),
+            [None, Some(299_997), None, Some(900_000), None]
+        );
     }
 
     #[test]

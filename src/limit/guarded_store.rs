@@ -10,7 +10,7 @@ use super::{
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::{LocalDenials, MAX_AGE},
 };
-use crate::config::model::{Cost, OnStoreError};
+use crate::config::model::OnStoreError;
 
 /// One worker's handle to a store `S` that instances share. `L`, the process's own store, replaces `S` while it is
 /// away. The worker's actual type is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`.
@@ -51,14 +51,16 @@ struct ShareKey {
     kind: Kind,
     tiers: SmallVec<[Tier; 2]>,
     lowest_limit: u64,
+    max_cost: u64,
     is_shadow: bool,
     count_denied: bool,
 }
 
 impl ShareKey {
     fn new(policy: &Policy) -> Self {
-        let Policy { id, kind, lowest_limit, is_shadow, count_denied, .. } = *policy;
-        Self { id, kind, tiers: SmallVec::from_slice(&policy.tiers), lowest_limit, is_shadow, count_denied }
+        let Policy { id, kind, lowest_limit, max_cost, is_shadow, count_denied, .. } = *policy;
+        let tiers = SmallVec::from_slice(&policy.tiers);
+        Self { id, kind, tiers, lowest_limit, max_cost, is_shadow, count_denied }
     }
 }
 
@@ -177,9 +179,9 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
 /// The same check with `policy`, an instance's share of its own. A reservation is never more than that.
 fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
-    let cost = match policy.cost {
-        Cost::Response(_) => check.cost.min(policy.most_admissible()),
-        Cost::Fixed(_) | Cost::Header { .. } => check.cost,
+    let cost = match policy.cost.of_response() {
+        Some(_) => check.cost.min(policy.most_admissible()),
+        None => check.cost,
     };
     Check { policy, identifier, cost, detail }
 }
@@ -188,11 +190,7 @@ fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
 /// would be denied until the store is back otherwise. A `gcra` burst is divided, too, and so are the limits of
 /// `distinct` and `concurrency`.
 fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
-    let most = match policy.cost {
-        Cost::Fixed(most) | Cost::Header { max: most, .. } => most,
-        Cost::Response(_) => 1,
-    };
-    let share = |limit: u64| (limit / u64::from(instances.max(1))).max(most.min(limit)).max(1);
+    let share = |limit: u64| (limit / u64::from(instances.max(1))).max(policy.max_cost.min(limit)).max(1);
     let tiers = policy.tiers.iter().map(|tier| Tier { limit: share(tier.limit), ..*tier }).collect();
     let kind = match policy.kind {
         Kind::Gcra { burst, delay } => Kind::Gcra { burst: share(burst), delay },
@@ -303,9 +301,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::model::{self, Algorithm, Condition, KeyPart, KeyRecipe, Override, Rate},
-        limit::{PolicyId, algorithm::Detail},
+        config::model::{self, Algorithm, Condition, Cost, KeyPart, KeyRecipe, Override, Rate},
+        limit::{PolicyId, PolicyIds, algorithm::Detail},
         store::memory::MemoryStore,
+        telemetry,
     };
 
     fn rate(limit: u64) -> Rate {
@@ -313,13 +312,17 @@ mod tests {
     }
 
     fn policy(algorithm: Algorithm, limit: u64, others: u64) -> Policy {
+        Policy::all([&of_two(algorithm, limit, others)]).remove(0)
+    }
+
+    /// With a limit, and an override with one of `others`.
+    fn of_two(algorithm: Algorithm, limit: u64, others: u64) -> model::Policy {
         let condition = Condition::User("acme".to_owned());
         let other = Override { condition, tiers: vec![rate(others).into()], algorithm };
-        let config = model::Policy {
+        model::Policy {
             overrides: vec![other],
             ..model::Policy::new("p", algorithm, vec![KeyRecipe(vec![KeyPart::Ip])], vec![rate(limit)])
-        };
-        Policy::all([&config]).remove(0)
+        }
     }
 
     /// A store that can be away.
@@ -378,18 +381,30 @@ mod tests {
 
     #[test]
     fn a_share_admits_a_request_whatever_it_costs() {
-        let share = |cost| {
-            let mut policy = policy(Algorithm::FixedWindow, 100, 30);
-            policy.overrides.iter_mut().for_each(|(_, variant)| variant.cost.clone_from(&cost));
-            policy.cost = cost;
+        let share = |cost, prices: &[Option<u64>]| {
+            let mut config = telemetry::testing::config();
+            let priced = |&price: &Option<u64>| model::Route {
+                policies: vec![model::RoutePolicy { policy: 0, price }],
+                ..config.routes[0].clone()
+            };
+            config.routes = prices.iter().map(priced).collect();
+            config.policies =
+                vec![Arc::new(model::Policy { cost, ..of_two(Algorithm::FixedWindow, 100, 30) })];
+            let policy = PolicyIds::default().of_config(&config).remove(0);
             let guard = guard(40);
             let limit = |variant| guard.instance_share(variant).tiers[0].limit;
             policy.variants().map(limit).collect::<Vec<_>>()
         };
         let by_header = |max| Cost::Header { name: http::HeaderName::from_static("x-cost"), default: 1, max };
-        assert_eq!(share(Cost::Fixed(1)), [2, 1]);
-        assert_eq!(share(Cost::Fixed(5)), [5, 5]);
-        assert_eq!(share(by_header(50)), [50, 30], "never more than the limit itself");
+        for prices in [&[][..], &[None]] {
+            assert_eq!(share(Cost::Fixed(1), prices), [2, 1]);
+            assert_eq!(share(Cost::Fixed(5), prices), [5, 5]);
+            assert_eq!(share(by_header(50), prices), [50, 30], "never more than the limit itself");
+        }
+        assert_eq!(share(Cost::Fixed(1), &[None, Some(20), Some(3)]), [20, 20], "the dearest route");
+        assert_eq!(share(Cost::Fixed(5), &[Some(4)]), [4, 4], "no request pays the policy's own cost");
+        assert_eq!(share(Cost::Fixed(5), &[Some(4), None]), [5, 5]);
+        assert_eq!(share(by_header(50), &[Some(4)]), [4, 4]);
     }
 
     /// Runs a future that never waits: the stores here are in memory.

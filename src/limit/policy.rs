@@ -1,6 +1,6 @@
 //! A policy as the stores see it: an algorithm with its tiers, and its names.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -24,6 +24,18 @@ impl PolicyIds {
     /// All policies of a configuration, in its order, with their overrides in them.
     pub fn policies<'a>(&mut self, configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Policy> {
         configs.into_iter().map(|config| self.with_id(config)).collect()
+    }
+
+    /// As [`Self::policies`], with the prices of the configuration's routes.
+    pub fn of_config(&mut self, config: &model::Config) -> Vec<Policy> {
+        let mut policies = self.policies(config.policies.iter().map(Arc::as_ref));
+        for (policy, most) in policies.iter_mut().zip(config.max_costs()) {
+            policy.max_cost = most.unwrap_or(policy.max_cost);
+            for (_, variant) in &mut policy.overrides {
+                variant.max_cost = policy.max_cost;
+            }
+        }
+        policies
     }
 
     fn with_id(&mut self, config: &model::Policy) -> Policy {
@@ -68,7 +80,10 @@ pub struct Policy {
     pub count_denied: bool,
     /// The responses that count. The units of a request are refunded if its response is not one of them.
     pub count: Option<model::CountedResponses>,
+    /// The cost on routes that set no price.
     pub cost: model::Cost,
+    /// The most units that a request takes, on any route.
+    pub max_cost: u64,
     /// Whether CORS preflights are counted.
     pub preflight: bool,
     /// The units of a quota slice, which an instance takes at once and spends alone; 0 without slices.
@@ -140,6 +155,7 @@ impl Policy {
             count_denied: config.count_denied,
             count: config.count.clone(),
             cost: config.cost.clone(),
+            max_cost: config.cost.max(),
             preflight: config.preflight,
             exempt: config.exempt.clone(),
             overrides: Vec::new(),

@@ -15,7 +15,7 @@ use super::{
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing, Reserve},
+    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing, Reserve, RoutePolicy},
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -65,13 +65,13 @@ impl<'a> Checks<'a> {
         let is_preflight = is_preflight(context.request(), context.route);
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
-        for &index in &context.route.policies {
+        for &RoutePolicy { policy: index, price } in &context.route.policies {
             let Some(policy) = context.rules.policies.get(index) else { continue };
             if is_preflight && !policy.preflight {
                 checks.skipped.push((index, SkipReason::Preflight));
                 continue;
             }
-            match checks.add(index, policy, &details) {
+            match checks.add(index, policy, price, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => {
                     checks.unidentified = Some(index);
@@ -91,7 +91,7 @@ impl<'a> Checks<'a> {
         let last = context.rules.policies.iter().enumerate().last();
         if let Some((index, policy)) = last.filter(|(_, policy)| policy.name == ATTEMPTS_POLICY) {
             // Every request has an address.
-            let _identified = checks.add(index, policy, &details);
+            let _identified = checks.add(index, policy, None, &details);
         }
         checks
     }
@@ -158,11 +158,12 @@ impl<'a> Checks<'a> {
         asks
     }
 
-    /// Adds the checks of one policy, or returns why there is none.
+    /// Adds the checks of one policy, or returns why there is none. `price`: what the route sets in place of its cost.
     fn add(
         &mut self,
         index: usize,
         policy: &'a Policy,
+        price: Option<u64>,
         details: &Details<'_, '_, '_>,
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let attributes = details.context.attributes();
@@ -172,12 +173,13 @@ impl<'a> Checks<'a> {
         };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
-        let cost = match &policy.cost {
-            Cost::Fixed(units) => *units,
-            Cost::Header { name, default, max } => {
+        let cost = match (price, &policy.cost) {
+            (Some(price), _) => price,
+            (None, Cost::Fixed(units)) => *units,
+            (None, Cost::Header { name, default, max }) => {
                 cost_in_header(attributes.headers, attributes.is_peer_trusted, (name, *default, *max))
             }
-            Cost::Response(cost) => {
+            (None, Cost::Response(cost)) => {
                 self.reads_request |= cost.reads_request();
                 // A plan's limit may be less.
                 cost.reserve.default.min(policy.most_admissible())

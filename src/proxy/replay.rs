@@ -24,7 +24,9 @@ use super::{
 use crate::{
     abuse::is_pseudonym,
     api_keys::{ApiKey, KeyState},
-    config::model::{Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, UserSource},
+    config::model::{
+        Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, RoutePolicy, UserSource,
+    },
     identity::{Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
     limit::{
         Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
@@ -325,8 +327,8 @@ impl<'r, S: Store> Replay<'r, S> {
     }
 
     /// Notes the conditions of these policies that the log cannot confirm or rule out.
-    fn note_unknown_conditions(&mut self, policies: &[usize], known: &KnownRequest<'_>) {
-        for &policy in policies {
+    fn note_unknown_conditions(&mut self, policies: &[RoutePolicy], known: &KnownRequest<'_>) {
+        for &RoutePolicy { policy, .. } in policies {
             let conditions = self.rules.policies.get(policy).into_iter().flat_map(conditions).enumerate();
             let unknown = conditions.filter(|(_, condition)| !known.tells(condition));
             self.unknown_conditions.extend(unknown.map(|(nth, _)| (policy, nth)));
@@ -385,11 +387,11 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
     fn known_checks(
         &mut self,
         checks: &Checks<'r>,
-        policies: &[usize],
+        policies: &[RoutePolicy],
         known: &KnownRequest<'_>,
     ) -> Result<SmallVec<[(usize, Check<'r>); 2]>, RefusedBy> {
         let mut found = SmallVec::new();
-        for &policy in policies {
+        for &RoutePolicy { policy, .. } in policies {
             // Only the first check of a policy is used: its keys are read from the log.
             if let Some((check, _)) = checks.iter().find(|(_, variant)| variant.policy == policy) {
                 self.add_known(policy, check, known, &mut found)?;

@@ -217,6 +217,14 @@ pub struct CalendarWindow {
     pub ends: String,
 }
 
+/// The units that a request of a route takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RoutePrice {
+    pub route: String,
+    #[schema(example = 5)]
+    pub cost: u64,
+}
+
 /// A policy, and its decisions since the start of this instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
@@ -236,6 +244,9 @@ pub struct Policy {
     pub overrides: usize,
     /// The routes that it applies to.
     pub routes: Vec<String>,
+    /// The routes whose requests do not take the policy's own `cost`, in the order of the routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prices: Vec<RoutePrice>,
     /// `false`: no route uses it, so it limits nothing.
     pub used: bool,
     pub allowed: u64,
@@ -254,6 +265,18 @@ pub struct ResponseCostUnits {
     pub reserved: u64,
     /// What responses have cost since the start of this instance.
     pub charged: u64,
+}
+
+impl Policy {
+    /// The names of its routes, with the cost of their requests where they have a price.
+    pub fn priced_routes(&self) -> Vec<String> {
+        let priced = |route: &String| {
+            let prices = self.prices.iter().filter(|price| price.route == *route);
+            let costs: Vec<String> = prices.map(|price| price.cost.to_string()).collect();
+            if costs.is_empty() { route.clone() } else { format!("{route} (cost {})", costs.join(" or ")) }
+        };
+        self.routes.iter().map(priced).collect()
+    }
 }
 
 /// `GET /v1/config`

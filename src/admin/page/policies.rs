@@ -55,7 +55,7 @@ fn card(policy: &Policy) -> Markup {
                 div { dt { "Key" } dd { (components::chips(&policy.keys)) } }
                 div { dt { "Limits" } dd { (components::chips(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " overrides" } } } }
                 @for window in &policy.calendar_windows { (window_end(window)) }
-                div { dt { "Applies to" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.routes)) } } }
+                div { dt { "Applies to" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.priced_routes())) } } }
             }
             div.share {
                 (share_bar(policy, decisions))
@@ -111,7 +111,7 @@ fn share_bar(policy: &Policy, decisions: u64) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::dto::ResponseCostUnits;
+    use crate::admin::dto::{ResponseCostUnits, RoutePrice};
 
     #[test]
     fn the_card_shows_shares_and_whether_the_policy_denies() {
@@ -127,6 +127,7 @@ mod tests {
             mode: "shadow".into(),
             overrides: 2,
             routes: vec!["/api/*".into()],
+            prices: vec![RoutePrice { route: "/api/*".into(), cost: 5 }],
             used: true,
             allowed: 75_000,
             denied: 0,
@@ -145,6 +146,7 @@ mod tests {
         );
         assert!(html.contains("width=\"75.00%\"") && html.contains("x=\"75.00%\" width=\"25.00%\""));
         assert!(html.contains("1000/month (Europe/Berlin): <time>2026-12-01T00:00:00+01:00[Europe/Berlin]<"));
+        assert!(html.contains("/api/* (cost 5)"));
         assert!(html.contains("shadow: never denies") && html.contains("and 2 overrides"));
 
         let html = view(&Policies { policies: vec![unused] }).body.into_string();

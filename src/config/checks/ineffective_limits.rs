@@ -7,8 +7,8 @@ use super::route_coverage::{DraftIndex, DraftRoute, covers, spellings};
 use crate::config::{
     Location,
     model::{
-        HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy, Require,
-        Route,
+        Cost, HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy,
+        Require, Route, RoutePolicy,
     },
     reader::Cursor,
 };
@@ -23,7 +23,7 @@ pub(in crate::config) fn warn_of_unused<'u>(
     of_upstream: impl Fn(usize) -> Option<&'u str>,
 ) {
     let variants = drafts.iter().flat_map(|draft| draft.route.variants());
-    let used: HashSet<usize> = variants.flat_map(|route| route.policies.iter().copied()).collect();
+    let used: HashSet<usize> = variants.flat_map(|route| &route.policies).map(|of| of.policy).collect();
     for (index, (location, value)) in policies.iter().enumerate() {
         if used.contains(&index) {
             continue;
@@ -48,7 +48,7 @@ pub(in crate::config) fn warn_of_chosen_keys(
     let routes =
         drafts.iter().flat_map(|draft| draft.route.variants().iter().map(|route| (draft.cursor, route)));
     for (cursor, route) in routes {
-        let of_route = route.policies.iter().filter_map(|policy| policies.get(*policy));
+        let of_route = route.policies.iter().filter_map(|of| policies.get(of.policy));
         let keys = of_route.filter(|policy| policy.mode == Mode::Enforce).flat_map(|policy| &policy.keys);
         let keys: Vec<&KeyRecipe> = keys.collect();
         let chosen = |part: &&KeyPart| is_chosen_by_client(part, route, identity);
@@ -111,7 +111,7 @@ fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources)
 }
 
 /// Warns about every route that compares case or trailing slash, if another spelling of its path goes to the same upstream
-/// by a route that lacks one of its policies, or that requires less: to many an upstream, both are one path.
+/// by a route that lacks one of its policies, that costs less, or that requires less: to many an upstream, both are one path.
 pub(in crate::config) fn warn_of_spellings(
     drafts: &[DraftRoute<'_>],
     index: &DraftIndex,
@@ -122,22 +122,26 @@ pub(in crate::config) fn warn_of_spellings(
         let (route, way) = (&draft.route, &other.route);
         let credential =
             missing_credential(route, way).map(|require| format!("`require: {}`", require.name()));
-        let without = match (&credential, missing_policies(route, way, policies).count()) {
-            (Some(_), 0) => "this credential",
-            (Some(_), _) => "them",
-            (None, 1) => "this policy",
-            (None, _) => "these policies",
+        let missing = missing_policies(route, way, policies);
+        let cheaper = cheaper_policies(route, way, policies);
+        let (how, to_do) = match (&credential, missing.len(), cheaper.is_empty()) {
+            (None, 0, _) => ("for less", "set the same cost on"),
+            (None, 1, true) => ("without this policy", "add what is missing to"),
+            (None, _, true) => ("without these policies", "add what is missing to"),
+            (Some(_), 0, true) => ("without this credential", "add what is missing to"),
+            _ => ("without them", "add what is missing to"),
         };
-        let missing = missing_policies(route, way, policies).map(|name| format!("`{name}`"));
-        let missing: Vec<String> = credential.into_iter().chain(missing).collect();
+        let missing = missing.into_iter().map(|name| format!("`{name}`"));
+        let cheaper = cheaper.into_iter().map(|name| format!("the cost of `{name}`"));
+        let missing: Vec<String> = credential.into_iter().chain(missing).chain(cheaper).collect();
         let message = format!(
-            "`{spelling}` goes around {}: route `{}` sends it to the same upstream without {without}",
+            "`{spelling}` goes around {}: route `{}` sends it to the same upstream {how}",
             missing.join(", "),
             way.name,
         );
         let help = format!(
             "many upstreams take it for `{}`; let this route match both (`match: {{ case: insensitive, trailing_slash: \
-             either }}`), or add what is missing to the route in line {}",
+             either }}`), or {to_do} the route in line {}",
             route.shown_path(),
             other.cursor.location().line
         );
@@ -164,7 +168,8 @@ fn way_around<'d, 't>(
         let is_around = other.route.action == route.action
             && !covers(route, &spelled)
             && (missing_credential(route, &other.route).is_some()
-                || missing_policies(route, &other.route, policies).next().is_some());
+                || !missing_policies(route, &other.route, policies).is_empty()
+                || !cheaper_policies(route, &other.route, policies).is_empty());
         is_around.then(|| (route.written_path.clone().unwrap_or_else(|| spelled.path.to_string()), other))
     })
 }
@@ -181,12 +186,31 @@ fn missing_credential(route: &Route, other: &Route) -> Option<Require> {
 }
 
 /// The names of the policies that limit `route` and not `other`.
-fn missing_policies<'p>(
-    route: &Route,
-    other: &Route,
+fn missing_policies<'p>(route: &Route, other: &Route, policies: &'p [Arc<Policy>]) -> Vec<&'p str> {
+    let missing = |of: &RoutePolicy| other.policy(of.policy).is_none();
+    enforced(route, policies).filter(|(of, _)| missing(of)).map(|(_, policy)| policy.name.as_str()).collect()
+}
+
+/// The names of the policies that limit both, and of which a request takes less on `other`. A cost that a header or the response
+/// tells is not compared.
+fn cheaper_policies<'p>(route: &Route, other: &Route, policies: &'p [Arc<Policy>]) -> Vec<&'p str> {
+    let cost = |of: RoutePolicy, policy: &Policy| match policy.cost {
+        _ if of.price.is_some() => of.price,
+        Cost::Fixed(units) => Some(units),
+        Cost::Header { .. } | Cost::Response(_) => None,
+    };
+    let is_cheaper = |(of, policy): &(RoutePolicy, &Policy)| {
+        let costs = cost(*of, policy).zip(other.policy(of.policy).and_then(|of| cost(of, policy)));
+        costs.is_some_and(|(here, there)| there < here)
+    };
+    enforced(route, policies).filter(is_cheaper).map(|(_, policy)| policy.name.as_str()).collect()
+}
+
+/// The enforced policies of `route`.
+fn enforced<'r, 'p: 'r>(
+    route: &'r Route,
     policies: &'p [Arc<Policy>],
-) -> impl Iterator<Item = &'p str> {
-    let missing = route.policies.iter().filter(|policy| !other.policies.contains(policy));
-    let missing: Vec<&'p Arc<Policy>> = missing.filter_map(|&policy| policies.get(policy)).collect();
-    missing.into_iter().filter(|policy| policy.mode == Mode::Enforce).map(|policy| policy.name.as_str())
+) -> impl Iterator<Item = (RoutePolicy, &'p Policy)> + 'r {
+    let all = route.policies.iter().filter_map(|of| Some((*of, &**policies.get(of.policy)?)));
+    all.filter(|(_, policy)| policy.mode == Mode::Enforce)
 }

@@ -28,8 +28,8 @@ pub(in crate::config) fn report(
     for key in ["time_zone", "reset_day"] {
         report_foreign_setting(mapping, key, "fixed_window", kind);
     }
-    match kind.filter(|kind| kind.counts_members()) {
-        Some(kind) => report_unit_settings(mapping, policy, kind),
+    match kind.and_then(|kind| Some((kind, why_one_unit(kind)?))) {
+        Some((kind, why)) => report_unit_settings(mapping, policy, kind, why),
         None => report_combinations(mapping, policy, kind.and(tiers)),
     }
     if let Some(response) = policy.cost.and_then(|cost| cost.entry("response")) {
@@ -94,12 +94,22 @@ pub(in crate::config) fn report_foreign_setting(
     }
 }
 
+/// Why each request costs one unit with `kind`. `None`: it may cost more.
+pub(in crate::config) fn why_one_unit(kind: Algorithm) -> Option<&'static str> {
+    match kind {
+        Algorithm::Distinct => Some("it counts distinct values, however many requests carry them"),
+        Algorithm::Concurrency => Some("it counts requests in flight, each of them once"),
+        _ => None,
+    }
+}
+
 /// Reports settings about units, which `kind` does not count.
-fn report_unit_settings(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, kind: Algorithm) {
-    let why = match kind {
-        Algorithm::Distinct => "it counts distinct values, however many requests carry them",
-        _ => "it counts requests in flight, each of them once",
-    };
+fn report_unit_settings(
+    mapping: &MappingCursor<'_>,
+    policy: &PolicySettings<'_>,
+    kind: Algorithm,
+    why: &str,
+) {
     for (key, is_set) in [("cost", true), ("count", true), ("count_denied", policy.count_denied)] {
         if let Some(location) = mapping.key_location(key).filter(|_| is_set) {
             mapping.report_at(location, format!("{} does not take `{key}`", kind.name()), why.to_owned());

@@ -1,33 +1,55 @@
 //! Limits that never deny a request, because another limit of the policy always denies it first.
 
+use std::collections::HashMap;
+
+use super::route_coverage::DraftRoute;
 use crate::config::{
     model::{Algorithm, Cost, Policy, Quota, Window},
     reader::Cursor,
 };
 
-/// `limits` and `overrides`: the settings of `policy`.
-pub(in crate::config) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
-    if let Some(limits) = limits {
-        warn_of_tiers(limits, &policy.tiers, policy);
+/// Warns of them. `policies`: their settings and themselves, in the configuration's order; `None` if one is invalid.
+pub(in crate::config) fn warn<'t, 'p>(
+    policies: impl Iterator<Item = (Cursor<'t>, Option<&'p Policy>)>,
+    drafts: &[DraftRoute<'_>],
+) {
+    let mut uses: HashMap<usize, Vec<Option<u64>>> = HashMap::new();
+    for of in drafts.iter().flat_map(|draft| draft.route.variants()).flat_map(|route| &route.policies) {
+        let prices = uses.entry(of.policy).or_default();
+        if !prices.contains(&of.price) {
+            prices.push(of.price);
+        }
     }
-    for (item, other) in
-        overrides.and_then(Cursor::list).unwrap_or_default().into_iter().zip(&policy.overrides)
-    {
-        if let Some(limits) = item.entry("limits") {
-            warn_of_tiers(limits, &other.tiers, policy);
+    for (index, (value, policy)) in policies.enumerate() {
+        let Some(policy) = policy else { continue };
+        let step = step(policy, uses.get(&index).map_or(&[None], Vec::as_slice));
+        if let Some(limits) = value.entry("limits") {
+            warn_of_tiers(limits, &policy.tiers, policy, step);
+        }
+        let overrides = value.entry("overrides").and_then(Cursor::list).unwrap_or_default();
+        for (item, other) in overrides.into_iter().zip(&policy.overrides) {
+            if let Some(limits) = item.entry("limits") {
+                warn_of_tiers(limits, &other.tiers, policy, step);
+            }
         }
     }
 }
 
-fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Quota], policy: &Policy) {
+/// The largest number of units that divides the cost of each request: requests use a limit up in whole steps. `prices`:
+/// those of the routes; `None` on routes without one.
+fn step(policy: &Policy, prices: &[Option<u64>]) -> u64 {
+    let own = if let Cost::Fixed(units) = policy.cost { units } else { 1 };
+    let costs = prices.iter().map(|price| u128::from(price.unwrap_or(own)));
+    costs.reduce(gcd).and_then(|step| u64::try_from(step).ok()).unwrap_or(1).max(1)
+}
+
+fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Quota], policy: &Policy, step: u64) {
     let Some(buckets) = counted_buckets(policy.algorithm) else { return };
     let items = limits.list().unwrap_or_default();
     // With `count_denied`, a tier also counts requests that another one has denied.
     if policy.count_denied || items.len() != tiers.len() {
         return;
     }
-    // Requests of one cost use a limit up in whole steps.
-    let step = if let Cost::Fixed(units) = policy.cost { units } else { 1 };
     // Windows of the calendar have no constant length.
     let lengths = || tiers.iter().filter_map(|tier| Some((tier, length(tier)?)));
     for (item, tier) in items.into_iter().zip(tiers) {

@@ -183,6 +183,17 @@ impl Config {
         (bytes > 0).then_some(bytes as u64)
     }
 
+    /// For each policy the most units that a request takes, over all routes that it applies to. `None`: it applies to none.
+    pub fn max_costs(&self) -> Vec<Option<u64>> {
+        let mut most = vec![None; self.policies.len()];
+        for of in self.routes.iter().flat_map(Route::variants).flat_map(|route| &route.policies) {
+            if let (Some(most), Some(policy)) = (most.get_mut(of.policy), self.policies.get(of.policy)) {
+                *most = (*most).max(Some(of.price.unwrap_or(policy.cost.max())));
+            }
+        }
+        most
+    }
+
     /// All secrets, each with the path of its setting.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
         let redis = self.store.redis.iter().flat_map(|redis| {

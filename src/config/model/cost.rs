@@ -31,6 +31,15 @@ pub enum Cost {
 }
 
 impl Cost {
+    /// The most units that a request takes for certain: a reservation is never more than a limit.
+    pub fn max(&self) -> u64 {
+        match self {
+            Self::Fixed(units) => *units,
+            Self::Header { max, .. } => *max,
+            Self::Response(_) => 1,
+        }
+    }
+
     /// The part that waits for the response.
     pub fn of_response(&self) -> Option<&Arc<ResponseCost>> {
         match self {

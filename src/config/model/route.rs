@@ -46,8 +46,8 @@ pub struct Route {
     /// Several upstreams instead. The route itself is then the one of `split.routes` that has the largest weight.
     #[serde(skip)]
     pub split: Option<Box<Split>>,
-    /// Indexes into [`Config::policies`](super::Config::policies): the upstream's first, then the route's own, each once.
-    pub policies: Vec<usize>,
+    /// The upstream's first, then the route's own, each once.
+    pub policies: Vec<RoutePolicy>,
     /// The credential that requests must have. `None`: none, but an API key must be valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require: Option<Require>,
@@ -74,6 +74,22 @@ pub struct Route {
     pub response_headers: Option<Arc<HeaderEdits>>,
 }
 
+/// A policy, as it applies to the requests of one route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RoutePolicy {
+    /// Its index in [`Config::policies`](super::Config::policies).
+    pub policy: usize,
+    /// The units that a request takes, in place of the policy's own cost. At least 1.
+    pub price: Option<u64>,
+}
+
+impl RoutePolicy {
+    /// The policy at this index, with its own cost.
+    pub const fn unpriced(policy: usize) -> Self {
+        Self { policy, price: None }
+    }
+}
+
 /// Whether the name of a route is its path and a number, as it is where several routes without a name have the path.
 pub fn is_numbered_name(name: &str, path: &str) -> bool {
     let number = name.strip_prefix(path).and_then(|rest| rest.strip_prefix('#'));
@@ -97,12 +113,17 @@ impl Route {
     /// The policies of all [`Route::variants`], each once.
     pub fn all_policies(&self) -> Vec<usize> {
         let mut all = Vec::new();
-        for &policy in self.variants().iter().flat_map(|route| &route.policies) {
-            if !all.contains(&policy) {
-                all.push(policy);
+        for of in self.variants().iter().flat_map(|route| &route.policies) {
+            if !all.contains(&of.policy) {
+                all.push(of.policy);
             }
         }
         all
+    }
+
+    /// How the policy at this index applies. `None`: it does not.
+    pub fn policy(&self, index: usize) -> Option<RoutePolicy> {
+        self.policies.iter().copied().find(|of| of.policy == index)
     }
 
     /// Whether requests of this method match. HEAD follows GET (RFC 9110, 9.3.2): origins serve both alike.

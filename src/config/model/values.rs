@@ -5,8 +5,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
-    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Quota, Rate, Route, Secret,
-    Statuses, TimeZone, format::format_concurrency,
+    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Quota, Rate, Route,
+    RoutePolicy, Secret, Statuses, TimeZone, format::format_concurrency,
 };
 use crate::config::settings;
 
@@ -24,18 +24,22 @@ impl Config {
                     .and_then(|index| self.upstreams.get(index))
                     .map(|upstream| &*upstream.name)
             };
-            let policies = route.all_policies();
-            let policies = policies.iter().filter_map(|&index| self.policies.get(index));
-            let policies: Vec<&str> = policies.map(|policy| policy.name.as_str()).collect();
             value["upstream"] = json!(upstream(route));
             if let Some(split) = &route.split {
-                let upstreams = split.routes.iter().map(upstream).zip(&split.weights);
-                let upstreams = upstreams.map(|(name, weight)| json!({ "name": name, "weight": weight }));
+                let is_same = |other: &Route| other.policies == route.policies;
+                let differ = !split.routes.iter().all(is_same);
+                let upstreams = split.routes.iter().zip(&split.weights).map(|(route, weight)| {
+                    let mut share = json!({ "name": upstream(route), "weight": weight });
+                    if differ {
+                        share["policies"] = self.policy_values(&route.policies);
+                    }
+                    share
+                });
                 value["upstreams"] = upstreams.collect();
                 value["upstream"] = Value::Null;
                 value["split_by"] = json!(split.by);
             }
-            value["policies"] = json!(policies);
+            value["policies"] = self.policy_values(&route.policies);
         }
         let bans = values.get_mut("bans").and_then(Value::as_array_mut);
         for (value, rule) in bans.into_iter().flatten().zip(&self.bans) {
@@ -52,6 +56,15 @@ impl Config {
             }
         }
         values
+    }
+
+    /// The policies of a route: names, and prices where there are some.
+    fn policy_values(&self, policies: &[RoutePolicy]) -> Value {
+        let value = |of: &RoutePolicy| {
+            let name = &self.policies.get(of.policy)?.name;
+            Some(of.price.map_or_else(|| json!(name), |price| json!({ "name": name, "cost": price })))
+        };
+        policies.iter().filter_map(value).collect()
     }
 
     /// [`Config::values`] of the settings that affect requests. Instances that decide alike have the same.

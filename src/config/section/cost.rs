@@ -25,23 +25,7 @@ pub(super) fn cost(
     limits: Option<(Algorithm, &[Quota])>,
     identity: IdentitySources,
 ) -> Option<Cost> {
-    let units = |text: &str| {
-        let units = number(1..=MAX_LIMIT)(text)?;
-        if units > MAX_LOGGED_UNITS && kind == Some(Algorithm::SlidingLog) {
-            return Err(Invalid::new("is more than sliding_log can record at once")
-                .expected("from 1 to 1000; other algorithms allow more"));
-        }
-        Ok(units)
-    };
-    let admitted = |text: &str| {
-        let units = units(text)?;
-        match limits {
-            Some((algorithm, tiers)) if units > max_admissible(algorithm, tiers).0 => {
-                Err(never_admitted(max_admissible(algorithm, tiers)))
-            }
-            _ => Ok(units),
-        }
-    };
+    let admitted = |text: &str| admitted(text, kind, limits);
     if value.scalar().is_some() {
         return value.parse(admitted).map(Cost::Fixed);
     }
@@ -67,7 +51,7 @@ pub(super) fn cost(
         let help = "add the gateway that sets it to `trusted_proxies`, or write a number";
         value.report("no trusted_proxies are configured, so this header is never trusted", help.to_owned());
     }
-    let (max, default) = (max_value?.parse(units)?, default?);
+    let (max, default) = (max_value?.parse(|text| units(text, kind))?, default?);
     if let (Some(value), Some((algorithm, tiers))) = (max_value, limits) {
         warn_above(value, max, max_admissible(algorithm, tiers));
     }
@@ -75,6 +59,31 @@ pub(super) fn cost(
         default_value.unwrap_or(value).report("`default` is larger than `max`", None);
     }
     Some(Cost::Header { name: name?, default, max })
+}
+
+/// Reads a number of units.
+fn units(text: &str, kind: Option<Algorithm>) -> Result<u64, Invalid> {
+    let units = number(1..=MAX_LIMIT)(text)?;
+    if units > MAX_LOGGED_UNITS && kind == Some(Algorithm::SlidingLog) {
+        return Err(Invalid::new("is more than sliding_log can record at once")
+            .expected("from 1 to 1000; other algorithms allow more"));
+    }
+    Ok(units)
+}
+
+/// Reads a number of units that these limits can admit. The arguments are those of [`cost`].
+pub(super) fn admitted(
+    text: &str,
+    kind: Option<Algorithm>,
+    limits: Option<(Algorithm, &[Quota])>,
+) -> Result<u64, Invalid> {
+    let units = units(text, kind)?;
+    match limits {
+        Some((algorithm, tiers)) if units > max_admissible(algorithm, tiers).0 => {
+            Err(never_admitted(max_admissible(algorithm, tiers)))
+        }
+        _ => Ok(units),
+    }
 }
 
 /// Warns if a request may cost more than `most`, the highest cost that this setting admits: it would be denied at any time.

@@ -15,6 +15,7 @@ mod plans;
 mod policies;
 mod root;
 mod route_action;
+mod route_policies;
 mod routes;
 mod tls;
 mod upstreams;

@@ -16,7 +16,7 @@ use crate::config::{
     checks::{
         calendar_windows, key_limits,
         large_keys::{self, StoreMemory},
-        policy_contradictions, unreachable_limits,
+        policy_contradictions,
     },
     model::{
         ATTEMPTS_POLICY, Algorithm, ApiKeySettings, Calendar, Cost, CountedResponses, DenialReply, KeyPart,
@@ -27,15 +27,25 @@ use crate::config::{
     value::{key_recipe, resource_name, suggest_key},
 };
 
-/// All policies. `resolved` is `None` if one is invalid.
+/// All policies.
 pub(super) struct Policies<'t> {
     /// Those that routes, upstreams and plans may name.
     pub(super) names: NameTable<'t>,
     /// Those whose denials bans may count.
     pub(super) counted: NameTable<'t>,
+    /// In the order of the names. `None`: it is invalid.
+    read: Vec<Option<Arc<Policy>>>,
+    /// `None` if one is invalid.
     pub(super) resolved: Option<Vec<Arc<Policy>>>,
     /// In the order of the names: the location of each name, and the policy.
     pub(super) cursors: Vec<(Location, Cursor<'t>)>,
+}
+
+impl Policies<'_> {
+    /// The policy at this index, if it is valid.
+    pub(super) fn get(&self, index: usize) -> Option<&Policy> {
+        self.read.get(index)?.as_deref()
+    }
 }
 
 /// Reads all policies. If `limits_attempts`, the one that limits failed credentials comes last.
@@ -82,7 +92,7 @@ pub(super) fn policies<'t>(
         }
     }
     let counted = NameTable::new("policy", counted);
-    Policies { names, counted, resolved: all.into_iter().collect(), cursors }
+    Policies { names, counted, resolved: all.iter().cloned().collect(), read: all, cursors }
 }
 
 fn policy(
@@ -110,7 +120,7 @@ fn policy(
     overrides.extend(of_plans);
     let reply = settings.reply.and_then(|value| DenialReply::read(value, StatusCode::TOO_MANY_REQUESTS));
     mapping.finish();
-    let policy = Policy {
+    Some(Policy {
         missing: settings.missing,
         value: value?,
         count,
@@ -127,9 +137,7 @@ fn policy(
         reply,
         calendar: Calendar { time_zone: settings.time_zone, reset_day: settings.reset_day },
         ..Policy::new(name, algorithm?, keys?, tiers?)
-    };
-    unreachable_limits::warn(settings.limits, settings.overrides, &policy);
-    Some(policy)
+    })
 }
 
 /// One key, or a list of keys that are limited independently.

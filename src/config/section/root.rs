@@ -57,7 +57,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
-    let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
+    let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies, identity);
     let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
     let has_routes = mapping.peek("routes").is_some();
     let routes = routes::routes(

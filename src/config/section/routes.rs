@@ -7,6 +7,7 @@ use tollgate_derive::Settings;
 use super::{
     policies::{Policies, key},
     route_action::{ShareSettings, Shares, action, explain_foreign, shares},
+    route_policies::{RoutePolicySettings, route_policies, with_inherited},
     upstreams::Upstreams,
     user::IdentitySources,
 };
@@ -14,14 +15,14 @@ use crate::config::{
     checks::{
         denied_addresses, doubtful_paths, ineffective_limits, key_limits, route_actions,
         route_coverage::{DraftIndex, DraftRoute},
-        unreachable_routes,
+        unreachable_limits, unreachable_routes,
     },
     model::{
         Access, AddressList, AddressesFile, ApiKeySettings, Cors, HeaderEdits, HeaderEditsSettings,
         PathPattern, PathRegexSet, RedirectSettings, Require, Retry, Rewrite, RewriteSettings, Route,
         RouteAction, RouteDefaults, RouteReplySettings, Split, TextReader, Timeouts,
     },
-    reader::{Cursor, MappingCursor, NameTable},
+    reader::{Cursor, MappingCursor},
     settings::{Read, ReadOver, Settings},
     value::{
         Invalid, Placeholders, body_size, cookie_name, cookie_value, field_name, field_value, host_pattern,
@@ -96,8 +97,9 @@ pub(in crate::config) struct RouteSettings<'t> {
     )]
     #[setting(example = "none", see = ["api_keys.required", "api_keys.attempts", "user"])]
     require: Option<Require>,
-    /// The names of policies that apply to this route, in addition to those of its upstream.
-    #[setting(list(text = RESOURCE, Unique), unset = "those of the upstream alone", example = "[per-ip]")]
+    /// The policies that apply to this route, in addition to those of its upstream: names, or names with the cost of
+    /// this route's requests.
+    #[setting(list(either(text = RESOURCE, mapping(RoutePolicySettings)), Unique), unset = "those of the upstream alone", example = "[per-ip]")]
     #[setting(see = ["upstreams.*.policies"])]
     policies: Option<Cursor<'t>>,
     /// How long an endpoint may take for requests of this route.
@@ -164,7 +166,7 @@ pub(super) fn routes(
     if items.is_empty() {
         list.report("no route is configured, so nothing would be served", None);
     }
-    let reading = RouteReading { defaults, policies: &policies.names, upstreams, identity, api_keys };
+    let reading = RouteReading { defaults, policies, upstreams, identity, api_keys };
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
@@ -181,6 +183,8 @@ pub(super) fn routes(
     if complete {
         let of_upstream = |policy| upstreams.first_with(policy);
         ineffective_limits::warn_of_unused(&drafts, &policies.cursors, of_upstream);
+        let cursors = policies.cursors.iter().enumerate();
+        unreachable_limits::warn(cursors.map(|(index, (_, value))| (*value, policies.get(index))), &drafts);
     }
     doubtful_paths::warn_of_root_alone(&drafts);
     doubtful_paths::warn_of_loops(&drafts);
@@ -217,7 +221,7 @@ fn report_large_expressions(drafts: &[DraftRoute<'_>]) {
 /// The other sections, as routes refer to them.
 struct RouteReading<'a, 't> {
     defaults: RouteDefaults,
-    policies: &'a NameTable<'t>,
+    policies: &'a Policies<'t>,
     upstreams: &'a Upstreams<'t>,
     identity: IdentitySources,
     api_keys: Option<&'a ApiKeySettings>,
@@ -227,7 +231,7 @@ struct RouteReading<'a, 't> {
 fn warn_of_kept_policies(list: Cursor<'_>, upstreams: &[usize], reading: &RouteReading<'_, '_>) {
     let of_upstream = |&upstream: &usize| {
         let policies = reading.upstreams.inherited(Some(upstream)).policies;
-        let names = policies.iter().filter_map(|policy| reading.policies.name(*policy));
+        let names = policies.iter().filter_map(|of| reading.policies.names.name(of.policy));
         let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
         let upstream = reading.upstreams.names.name(upstream)?;
         (!names.is_empty()).then(|| format!("{} of upstream `{upstream}`", names.join(", ")))
@@ -303,7 +307,7 @@ fn draft_route<'t>(
         };
         warn_of_kept_policies(list, &led_to, reading);
     }
-    let own = settings.policies.map(|list| list.unique_items(|item| policies.resolve(item)));
+    let own = settings.policies.map(|list| route_policies(list, policies));
     let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
     let timeouts = Timeouts::or(settings.timeouts, inherited.timeouts);
     let retry = Retry::or(settings.retry, inherited.retry);
@@ -342,12 +346,6 @@ fn draft_route<'t>(
     });
     mapping.finish();
 
-    let mut all = inherited.policies;
-    for policy in own.unwrap_or_default() {
-        if !all.contains(&policy) {
-            all.push(policy);
-        }
-    }
     let (text, path) = path?;
     let (name, called) = match name {
         Some(given) => given.map(|(cursor, name)| (Some(cursor), name))?,
@@ -367,7 +365,7 @@ fn draft_route<'t>(
         has_secrets,
         action: action?,
         split: None,
-        policies: all,
+        policies: with_inherited(inherited.policies, own.unwrap_or_default()),
         require,
         timeouts,
         retry,

@@ -6,13 +6,15 @@ use tollgate_derive::Settings;
 
 use super::{
     balance::{BalanceSettings, balance, explain_other_names},
+    policies::Policies,
+    route_policies::{RoutePolicySettings, route_policies},
     user::IdentitySources,
 };
 use crate::config::{
     checks,
     model::{
         Balance, Endpoint, EndpointSettings, Endpoints, EndpointsFileSettings, HealthCheck, HostHeader,
-        OutlierDetection, Protocol, Retry, Sticky, Timeouts, Upstream, UpstreamTls,
+        OutlierDetection, Protocol, Retry, RoutePolicy, Sticky, Timeouts, Upstream, UpstreamTls,
     },
     reader::{Cursor, NameTable},
     settings::{Read, opened},
@@ -30,7 +32,7 @@ pub(super) struct Upstreams<'t> {
 /// What a route has of its upstream, unless it has its own.
 #[derive(Clone, Default)]
 pub(super) struct Inherited {
-    pub(super) policies: Vec<usize>,
+    pub(super) policies: Vec<RoutePolicy>,
     pub(super) timeouts: Timeouts,
     pub(super) retry: Retry,
 }
@@ -38,7 +40,8 @@ pub(super) struct Inherited {
 impl Upstreams<'_> {
     /// The name of the first upstream that names this policy.
     pub(super) fn first_with(&self, policy: usize) -> Option<&str> {
-        let index = self.inherited.iter().position(|inherited| inherited.policies.contains(&policy))?;
+        let names = |inherited: &Inherited| inherited.policies.iter().any(|of| of.policy == policy);
+        let index = self.inherited.iter().position(names)?;
         self.names.name(index)
     }
 
@@ -63,8 +66,8 @@ pub(in crate::config) struct UpstreamSettings<'t> {
     #[setting(example = "[\"http://127.0.0.1:3001\", { url: \"http://127.0.0.1:3002\", weight: 2 }]")]
     #[setting(see = ["resolver.servers"])]
     pub(in crate::config) endpoints: Option<Endpoints>,
-    /// The policies that apply to every route to this upstream, by their names.
-    #[setting(list(text = RESOURCE, Unique), unset = "none", example = "[per-ip]", see = ["routes[].policies"])]
+    /// The policies that apply to every route to this upstream: names, or names with the cost of their requests.
+    #[setting(list(either(text = RESOURCE, mapping(RoutePolicySettings)), Unique), unset = "none", example = "[per-ip]", see = ["routes[].policies"])]
     policies: Option<Cursor<'t>>,
     /// Which endpoint gets a request. `least_request`: the one with the fewest requests in progress. `round_robin`:
     /// each in turn. `{ hash: KEY }`: always the same one for the same key.
@@ -130,7 +133,7 @@ pub(in crate::config) struct UpstreamSettings<'t> {
 
 pub(super) fn upstreams<'t>(
     value: Option<Cursor<'t>>,
-    policies: &NameTable<'_>,
+    policies: &Policies<'_>,
     identity: IdentitySources,
 ) -> Upstreams<'t> {
     let entries = value.and_then(|value| {
@@ -149,10 +152,7 @@ pub(super) fn upstreams<'t>(
         }
         let written = read(value);
         let of_routes = |written: &UpstreamSettings<'_>| Inherited {
-            policies: written
-                .policies
-                .map(|list| list.unique_items(|item| policies.resolve(item)))
-                .unwrap_or_default(),
+            policies: written.policies.map(|list| route_policies(list, policies)).unwrap_or_default(),
             timeouts: written.timeouts,
             retry: written.retry.clone(),
         };

@@ -70,7 +70,7 @@ fn base() -> Map<String, Value> {
         "trusted_proxies: [10.0.0.0/8], \
          listeners: [{ address: 127.0.0.1:8443, tls: { certificates: [{ cert: a.pem, key: a.key }], client_ca: c.pem } }], \
          user: [{ jwt: { key: { file: keys/public.pem }, algorithm: ES256 } }, { header: x-user-id }], \
-         policies: { per-ip: { algorithm: gcra, key: ip, limit: 100/1s } }, \
+         policies: { per-ip: { algorithm: gcra, key: ip, limit: 1000000000/1s } }, \
          api_keys: { file: keys.yaml }, \
          upstreams: { api: { endpoints: [\"http://127.0.0.1:3000\"] }, canary: { endpoints: [\"http://127.0.0.1:3009\"] } }, \
          routes: [{ path: /*, upstream: api }]",

@@ -32,7 +32,7 @@ pub(super) fn decided(
     let asked = checks.iter().enumerate().map(|(nth, (check, variant))| {
         let verdict = decision.and_then(|decision| decision.verdicts.get(nth).copied());
         let decided = decision.zip(verdict).map(|(decision, verdict)| (verdict, decision.time));
-        checked(rules, check, variant, decided, attributes)
+        checked(context, check, variant, decided)
     });
     in_shadow.chain(asked).chain(skipped_keys(rules, checks, attributes)).collect()
 }
@@ -41,18 +41,17 @@ pub(super) const LACKS_KEYS: &str = "the request has none of the policy's keys (
 
 /// Sorts by the order in which the route names its policies.
 pub(super) fn sort(rows: &mut [ExplainedCheck], context: &RequestContext<'_, '_>) {
-    rows.sort_by_key(|row| context.route.policies.iter().position(|&index| index == row.index));
+    rows.sort_by_key(|row| context.route.policies.iter().position(|of| of.policy == row.index));
 }
 
 /// A check that the store was asked about.
 fn checked(
-    rules: &Rules,
+    context: &RequestContext<'_, '_>,
     check: &Check<'_>,
     variant: VariantRef,
     decided: Option<(Verdict, i64)>,
-    attributes: &RequestAttributes<'_>,
 ) -> ExplainedCheck {
-    let policy = check.policy;
+    let (rules, attributes, policy) = (context.rules, context.attributes(), check.policy);
     let mut why = Vec::new();
     let nth = variant.variant.checked_sub(1);
     let configured = rules.policies.get(variant.policy);
@@ -61,6 +60,9 @@ fn checked(
     }
     if let Some(absent) = absent_keys(policy, &check.identifier, attributes) {
         why.push(format!("used because the request has no {absent}"));
+    }
+    if context.route.policy(variant.policy).is_some_and(|of| of.price.is_some()) {
+        why.push("cost set for this route".to_owned());
     }
     let (decided, time) = decided.unzip();
     let verdict = match decided {

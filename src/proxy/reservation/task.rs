@@ -158,15 +158,11 @@ impl<'a, S: Store> Reservation<'a, S> {
                             reservation.held_in(receipt.source);
                         }
                         Kind::Concurrency => {}
-<<<<<<< HEAD
                         _ if !is_taken(verdict) => {}
                         _ if check.policy.cost.of_response().is_some() => {
                             reservation.costs.push(check, receipt);
                         }
                         _ if check.policy.count.is_some() => {
-=======
-                        _ if check.policy.count.is_some() && is_taken(verdict) => {
->>>>>>> wt-peer
                             reservation.units.push(Taken::refunded(check, receipt));
                         }
                         _ => {}

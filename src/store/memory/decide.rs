@@ -141,16 +141,9 @@ impl MemoryStore {
         for Taken { check, receipt, actual } in taken {
             let name = self.name(check.policy.id, &check.identifier);
             let mut shard = self.shards[self.shard_of(&name)].lock();
-<<<<<<< HEAD
             match check.cost.checked_sub(*actual) {
                 Some(rest) => shard.refund(&name, check, rest, now, receipt.time),
                 None => shard.charge(&name, check, actual - check.cost, now),
-=======
-            match (check.cost.checked_sub(*actual), actual.saturating_sub(check.cost)) {
-                (Some(0), _) => {}
-                (Some(rest), _) => shard.refund(&name, check, rest, now, receipt.time),
-                (None, excess) => shard.charge(&name, check, excess, now),
->>>>>>> wt-peer
             }
         }
     }

@@ -14,9 +14,9 @@ use tollgate::{
             HostPattern, Jwt, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
             MethodOverride, MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase,
             PathMatching, PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis,
-            RedisTopology, ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, Secret, Segment,
-            Shutdown, Statuses, Sticky, Store, TemplatePart, TimeZone, Timeouts, Tracing, Trailers,
-            TrailingSlash, Upstream, UserSource, Users, Workers,
+            RedisTopology, ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, RoutePolicy,
+            Secret, Segment, Shutdown, Statuses, Sticky, Store, TemplatePart, TimeZone, Timeouts, Tracing,
+            Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
         },
     },
     jwt_keys::JwtAlgorithm,
@@ -125,7 +125,7 @@ fn smallest() -> Config {
             has_secrets: false,
             action: RouteAction::Upstream(0),
             split: None,
-            policies: vec![0],
+            policies: vec![RoutePolicy::unpriced(0)],
             require: None,
             timeouts,
             retry,
@@ -162,7 +162,8 @@ fn the_shipped_file_works_as_it_stands() {
     let config = config::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
     let names: Vec<_> = config.routes.iter().map(|route| route.name.as_str()).collect();
     assert_eq!(names, ["login", "api"]);
-    let held: Vec<_> = config.routes[0].policies.iter().map(|&n| config.policies[n].name.as_str()).collect();
+    let held: Vec<_> =
+        config.routes[0].policies.iter().map(|of| config.policies[of.policy].name.as_str()).collect();
     assert_eq!(held, ["per-ip", "inspect", "login"]);
     assert_eq!(
         config::parse("proxy.yaml", &std::fs::read_to_string(path).unwrap(), &SystemLookup).unwrap(),
@@ -259,7 +260,7 @@ upstreams:
     endpoints:
       - http://orders.internal
       - { url: "http://[::1]:3001", weight: 2 }
-    policies: [inspect, simple]
+    policies: [{ name: inspect, cost: 3 }, { name: simple, cost: 9 }]
     balance: round_robin
     sticky: { cookie: tg_endpoint, max_age: 1h }
     slow_start: 30s
@@ -282,10 +283,10 @@ routes:
     methods: [POST, PURGE]
     headers: { X-Version: 2, x-plain: "$${x}" }
     upstream: api
-    policies: [login, simple]
+    policies: [{ name: login }, { name: simple, cost: 2 }]
     timeouts: { response: 5s, total: 0s }
     retry: { max: 0 }
-  - { path: "/users/{id}/posts", upstream: other, policies: [login] }
+  - { path: "/users/{id}/posts", upstream: other, policies: [{ name: login, cost: 5 }] }
   - path: /files/*
     upstream: other
     methods: [GET]
@@ -631,7 +632,11 @@ fn everything_that_is_said_counts() {
                     PathPattern::Exact("/api/login".to_owned()),
                     0,
                     // The upstream's first, then the route's own, each once.
-                    vec![2, 0, 1],
+                    vec![
+                        RoutePolicy { policy: 2, price: Some(3) },
+                        RoutePolicy { policy: 0, price: Some(2) },
+                        RoutePolicy::unpriced(1),
+                    ],
                     Timeouts { response: secs(5), total: secs(0), ..timeouts },
                 )
             },
@@ -643,7 +648,7 @@ fn everything_that_is_said_counts() {
                     Segment::Literal("posts".to_owned()),
                 ]),
                 1,
-                vec![1],
+                vec![RoutePolicy { policy: 1, price: Some(5) }],
                 default,
             ),
             Route {

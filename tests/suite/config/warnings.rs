@@ -131,6 +131,26 @@ fn is_reached(kind: Kind, tiers: [Tier; 2], start: i64) -> bool {
     })
 }
 
+/// Whether a client whose requests take one of `costs` each, in this order, is ever denied by tier 1 alone.
+fn is_reached_by(kind: Kind, tiers: [Tier; 2], costs: &[u64]) -> bool {
+    let (both, first) =
+        (LimitRule { kind, tiers: &tiers, bounds: &[] }, LimitRule { kind, tiers: &tiers[..1], bounds: &[] });
+    let (mut of_both, mut of_first) = (LimitState::new(kind), LimitState::new(kind));
+    let start = 100 * tiers[0].window * tiers[1].window / 1_000;
+    let times = (start..start + 4 * (tiers[0].window + tiers[1].window)).step_by(STEP as usize / 5);
+    times.zip(costs.iter().cycle()).any(|(now, &cost)| {
+        if !of_first.read(first, now, cost, &Detail::None).admitted {
+            return false;
+        }
+        let is_admitted = of_both.read(both, now, cost, &Detail::None).admitted;
+        if is_admitted {
+            of_both.write(both, now, cost, &Detail::None, 0);
+            of_first.write(first, now, cost, &Detail::None, 0);
+        }
+        !is_admitted
+    })
+}
+
 fn gcd(one: i64, other: i64) -> i64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
@@ -166,5 +186,43 @@ proptest! {
         let starts = (period * 10..period * 11).step_by(usize::try_from(STEP).unwrap());
         let is_reached = starts.into_iter().any(|start| is_reached(kind, [tier(0), tier(1)], start));
         prop_assert_eq!(is_warned, !is_reached, "{}", text);
+    }
+
+    /// No tier is said to be never reached that requests of different prices reach. The policy's own cost is that of no
+    /// route.
+    #[test]
+    fn what_is_said_to_be_never_reached_is_not_with_any_prices(
+        is_sliding: bool,
+        limits in prop::array::uniform2(4_u64..30),
+        windows in prop::array::uniform2(1_i64..6).prop_filter("differ", |[one, other]| one != other),
+        unit in 1_u64..4,
+        prices in prop::collection::vec(1_u64..4, 1..4),
+        costs in prop::collection::vec(0..4_usize, 1..60),
+    ) {
+        let (name, kind) = match is_sliding {
+            true => ("sliding_window\n    buckets: 4", Kind::SlidingWindow { buckets: 4 }),
+            false => ("fixed_window", Kind::FixedWindow),
+        };
+        let lowest = limits[0].min(limits[1]);
+        let prices: Vec<u64> = prices.iter().map(|price| (price * unit).min(lowest)).collect();
+        let routes: String = prices
+            .iter()
+            .enumerate()
+            .map(|(nth, price)| {
+                format!("  - {{ path: /{nth}, upstream: api, policies: [{{ name: p, cost: {price} }}] }}\n")
+            })
+            .collect();
+        let rates = [0, 1].map(|n| format!("      - {}/{}ms\n", limits[n], windows[n])).concat();
+        let text = format!(
+            "policies:\n  p:\n    algorithm: {name}\n    key: ip\n    cost: {lowest}\n    limits:\n{rates}\
+                upstreams: {{ api: {{ endpoints: [http://127.0.0.1:1] }} }}\nroutes:\n{routes}"
+        );
+        let (_, warnings) = config::parse_with_warnings("p", &text, &Environment).unwrap();
+        let line = 8 + usize::from(is_sliding);
+        let is_warned = warnings.lines().any(|warning| warning.starts_with(&format!("p:{line}:")));
+
+        let tier = |n: usize| Tier { limit: limits[n], window: windows[n] * 1_000 };
+        let costs: Vec<u64> = costs.iter().map(|nth| prices[nth % prices.len()]).collect();
+        prop_assert!(!is_warned || !is_reached_by(kind, [tier(0), tier(1)], &costs), "{}", text);
     }
 }

@@ -214,8 +214,14 @@ fn expensive_requests() {
     let mut task = Task::start("expensive-requests", "graphql", &[], Origin::ok());
     task.shows("sort | uniq -c");
     assert_eq!(get(task.tollgate.address, "/", &[]).status, 200);
+    task.restart("cost: 50", &[]);
+    let shown = task.page.block("text", "r=950");
+    for (path, shown) in ["/export/1", "/search", "/"].into_iter().zip(shown.lines()) {
+        let reply = get(task.tollgate.address, path, &[]);
+        assert!(alike(shown, &format!("ratelimit: {}", reply.header("ratelimit").unwrap())), "{shown}");
+    }
     task.restart("x-cost", &[("10.0.0.2", "127.0.0.1")]);
-    let shown = task.page.block("text", "points");
+    let shown = task.page.block("text", "r=4750");
     let headers: [&[(&str, &str)]; 2] = [&[("x-cost", "250")], &[]];
     for (headers, shown) in headers.into_iter().zip(shown.lines()) {
         let reply = request(task.tollgate.address, "POST", "/graphql", headers, b"");

@@ -54,7 +54,7 @@ const FAULTS: [(&str, &str); 10] = [
 const PRINTED: usize = 20;
 
 /// Each has to happen at least once in a run, or it has tested less than it should.
-const TO_BE_MET: [&str; 62] = [
+const TO_BE_MET: [&str; 63] = [
     "401: a malformed key",
     "401: a token that is no key",
     "401: a token that is not valid",
@@ -101,6 +101,7 @@ const TO_BE_MET: [&str; 62] = [
     "preflight allowed",
     "preflight not counted",
     "preflight refused",
+    "priced by the route",
     "redirect of the listener",
     "redirect of the route",
     "redirect without a value: 400",
@@ -724,6 +725,8 @@ impl Run {
             self.meet("preflight not counted", check["verdict"] == "exempt" && is_preflight);
             self.meet("exempt by its plan", because == "exempt: plan:all");
             self.meet("exempt by its customer", because == "exempt: customer:umbrella");
+            let is_priced = because.contains("cost set for this route");
+            self.meet("priced by the route", is_priced && check["cost"].as_u64() > Some(1));
             let is_of_plan = because.starts_with("override for plan");
             let is_denied = verdict == Some("denied") && check["policy"] == line["policy"];
             self.meet("denied by a plan's limit", is_of_plan && is_denied && check["verdict"] == "denied");

@@ -72,12 +72,14 @@ policies:
   allow: { algorithm: sliding_log, key: ip, limit: 100000000/1s, on_store_error: allow }
   deny: { algorithm: single_counter, key: ip, limit: 100000000/1d, on_store_error: deny }
   tight: { algorithm: single_counter, key: 'header:x-key', limit: 9/1d }
+  priced: { algorithm: single_counter, key: 'header:x-key', limit: 9/1d }
   few: { algorithm: sliding_log, key: 'header:x-key', limit: 9/1d, on_store_error: allow }
 routes:
   - { path: /local, upstream: origin, policies: [local] }
   - { path: /allow, upstream: origin, policies: [allow] }
   - { path: /deny, upstream: origin, policies: [deny] }
   - { path: /tight, upstream: origin, policies: [tight] }
+  - { path: /priced, upstream: origin, policies: [{ name: priced, cost: 7 }] }
   - { path: /few, upstream: origin, policies: [few] }
 ";
 
@@ -444,6 +446,8 @@ fn each_admits_its_half(redis: &mut Deployment, both: &[Tollgate; 2]) {
         });
         let admitted = (0..20).filter(|_| get(tollgate.address, "/tight", "fresh") == 200).count();
         assert_eq!(admitted, 4, "half of nine");
+        let admitted = (0..9).filter(|_| get(tollgate.address, "/priced", "fresh") == 200).count();
+        assert_eq!(admitted, 1, "a share is at least the price of a request");
     }
 }
 

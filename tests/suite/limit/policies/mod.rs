@@ -9,6 +9,7 @@ mod exceptions;
 mod fields;
 mod lease_loss;
 mod leases;
+mod prices;
 mod replies;
 mod shadow;
 

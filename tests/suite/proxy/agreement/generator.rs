@@ -1,7 +1,7 @@
 //! Random configurations, each of them valid, and random requests for them. Few names, addresses and paths, so that
 //! requests meet the conditions and the limits of the configurations often.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use fastrand::Rng;
 
@@ -203,7 +203,49 @@ pub fn configuration(
         banned.extend(bans.into_iter().filter(|_| dice.chance(12)));
     }
     let reads_tokens = users.contains("jwt");
+    let yaml = with_prices(&mut Dice(Rng::with_seed(!seed)), &yaml, &names);
     Configuration { yaml, kind, bans: banned, has_trap, has_tls, inexact, keys, reads_tokens, upstreams }
+}
+
+/// The configuration with prices for some of the policies that routes and upstreams name.
+fn with_prices(dice: &mut Dice, yaml: &str, policies: &[String]) -> String {
+    let most: BTreeMap<&str, u64> =
+        policies.iter().filter_map(|policy| Some((policy.as_str(), most_units(yaml, policy)?))).collect();
+    let mut priced = String::new();
+    for line in yaml.split_inclusive('\n') {
+        let Some((before, rest)) = line.split_once("policies: [") else {
+            priced += line;
+            continue;
+        };
+        let (names, after) = rest.split_once(']').unwrap();
+        let mut named = |name: &str| match most.get(name) {
+            Some(&most) if dice.chance(35) => format!("{{ name: {name}, cost: {} }}", dice.0.u64(1..=most)),
+            _ => name.to_owned(),
+        };
+        let names: Vec<String> = names.split(", ").map(&mut named).collect();
+        priced += &format!("{before}policies: [{}]{after}", names.join(", "));
+    }
+    priced
+}
+
+/// The most that a request may cost. `None`: each costs one unit.
+fn most_units(yaml: &str, policy: &str) -> Option<u64> {
+    let settings = yaml.lines().find(|line| line.starts_with(&format!("  {policy}: ")))?;
+    if settings.contains("algorithm: distinct") || settings.contains("algorithm: concurrency") {
+        return None;
+    }
+    let plans = yaml.lines().filter_map(|line| line.split_once(&format!(" {policy}: "))?.1.split(',').next());
+    let limits = [settings].into_iter().chain(plans).flat_map(|text| {
+        let mut parts: Vec<&str> = text.split(&format!("/{WINDOW}")).collect();
+        parts.pop();
+        parts
+    });
+    let limit = |text: &str| {
+        let digits = text.rfind(|c: char| !c.is_ascii_digit()).map_or(text, |last| &text[last + 1..]);
+        digits.parse::<u64>().unwrap()
+    };
+    let burst = settings.split_once("burst: ").map(|(_, rest)| rest[..1].parse().unwrap());
+    limits.map(limit).chain(burst).min()
 }
 
 fn listeners(dice: &mut Dice, tls: Option<&TlsFiles>) -> String {
