@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-/// What is read of a chat completion request. A name that comes twice is an error.
+/// The members of a chat completion request that matter here. A name that comes twice is an error.
 #[derive(Deserialize)]
 struct ChatRequest<'b> {
     /// Every chat completion has it. A request of the Responses API does not, and could not ask for usage either.
@@ -25,8 +25,8 @@ fn written<'b, 'de: 'b, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     <&RawValue>::deserialize(deserializer).map(|value| Some(value.get()))
 }
 
-/// The body of a chat completion request with `"stream": true`, edited to have `stream_options.include_usage`. All else
-/// stays byte for byte. `None`: nothing has to change, or it is not clear what.
+/// Sets `stream_options.include_usage` in the body of a chat completion request with `"stream": true`. All else stays
+/// byte for byte. `None`: the body stays as it is, because it already asks, is not such a request, or has a name twice.
 pub fn ask_for_usage(body: &[u8]) -> Option<Vec<u8>> {
     let body = std::str::from_utf8(body).ok()?;
     let members = after_brace(body)?;

@@ -43,7 +43,7 @@ enum Texts {
 }
 
 impl BodyScanner {
-    /// A scanner of the body that follows `headers`.
+    /// Scans the body of the response with these headers.
     pub fn new(sum: &Arc<JsonSum>, headers: &HeaderMap) -> Result<Self, Unscannable> {
         let texts = Texts::new(sum, headers).ok_or(Unscannable::MediaType)?;
         let codings =
@@ -67,7 +67,7 @@ impl BodyScanner {
         }
     }
 
-    /// What the body says so far. A body that cannot be decoded is unusable: it may end with other numbers than it began.
+    /// The cost by the body so far. A body that cannot be decoded to its end is unusable: its last numbers are missing.
     pub fn found(&self) -> Found {
         match &self.gunzip {
             Some(gunzip) if gunzip.has_failed() => Found::Unusable,

@@ -1,14 +1,14 @@
 //! Decodes gzip (RFC 1952) that arrives in pieces, for a reader beside the stream.
 //!
-//! `flate2` decodes what is deflated. The members' headers are skipped here, because its decoders of gzip would keep up to
-//! 192 KiB of them. Nobody checks the checksums: that is for the client, which gets the same bytes.
+//! `flate2` inflates. It could read the headers of members, too, but would keep up to 192 KiB of each. Checksums are
+//! not checked: the client, which gets the same bytes, does that.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
 /// Bytes decoded at a time.
 const BUFFER: usize = 8 << 10;
-/// Deflate shrinks up to 1,032 times, so that a short response could keep a thread busy for long. Text shrinks 5 to 30
-/// times: what expands to more than this for each byte, beside a first mebibyte, is not decoded any further.
+/// Deflate expands up to 1,032 times: a short response could keep a thread busy for long. Text expands 5 to 30 times.
+/// So a body may expand to 64 times its bytes, and 1 MiB more. Beyond, decoding stops.
 const MAX_EXPANSION: u64 = 64;
 const FREE_BYTES: u64 = 1 << 20;
 
@@ -22,7 +22,7 @@ const EXTRA: u8 = 1 << 2;
 const NAME: u8 = 1 << 3;
 const COMMENT: u8 = 1 << 4;
 
-/// The state between two pieces: 52 KiB.
+/// The state between two pieces: about 50 KiB.
 #[derive(Debug)]
 pub(super) struct Gunzip {
     inflate: Decompress,

@@ -1,7 +1,7 @@
 //! Finds numbers in JSON texts that arrive in pieces.
 //!
-//! It looks only at what lies on a path, and skips everything else by its brackets and quotes. So its state is as small as
-//! the paths, however long or deep a text is, and malformed JSON costs no more than other JSON.
+//! It looks only at what lies on a path, and skips everything else by its brackets and quotes. So its state is as small
+//! as the paths, however long or deep a text is, and malformed JSON costs no more than other JSON.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) struct JsonScanner {
     value: Option<usize>,
     /// The beginning of the name or number that is being read.
     text: Vec<u8>,
-    /// What was found of each number.
+    /// The last result for each number of the sum.
     found: Vec<Found>,
 }
 
@@ -65,12 +65,12 @@ impl JsonScanner {
         Self { sum, open: Vec::new(), skipped: 0, state, value, text: Vec::new(), found }
     }
 
-    /// The sum, by the texts so far.
+    /// The sum of the numbers so far.
     pub(super) fn total(&self) -> Found {
         self.sum.total(&self.found)
     }
 
-    /// What was found of each number of the sum.
+    /// The last result for each number of the sum.
     pub(super) fn found(&self) -> &[Found] {
         &self.found
     }
@@ -111,7 +111,7 @@ impl JsonScanner {
                 None => self.skip(),
             },
             b'[' if self.value == Some(JsonSum::ROOT) && self.open.is_empty() => {
-                self.open.push(Container::Array)
+                self.open.push(Container::Array);
             }
             b'[' => self.skip(),
             b'}' | b']' => self.close(),
@@ -155,30 +155,29 @@ impl JsonScanner {
     }
 
     fn in_name(&mut self, piece: &[u8], is_escaped: bool) -> usize {
-        let (used, is_escaped) = match end_of_string(piece, is_escaped) {
-            StringPart::Ends { used } => (used, None),
-            StringPart::GoesOn { is_escaped } => (piece.len(), Some(is_escaped)),
-        };
-        if let Some(is_escaped) = is_escaped {
-            self.keep(piece, self.sum.longest_name());
-            self.state = State::InName { is_escaped };
-            return used;
-        }
-        let part = &piece[..used - 1];
-        // Most names arrive whole. This saves a copy.
-        let is_whole = self.text.is_empty();
-        if !is_whole {
-            self.keep(part, self.sum.longest_name());
-        }
-        let name = if is_whole { part } else { &self.text };
-        self.state = State::Value;
-        self.value = match self.open.last() {
-            Some(Container::Object(node)) if name.len() <= self.sum.longest_name() => {
-                child(&self.sum, *node, name)
+        let longest = self.sum.longest_name();
+        match end_of_string(piece, is_escaped) {
+            StringPart::GoesOn { is_escaped } => {
+                self.keep(piece, longest);
+                self.state = State::InName { is_escaped };
+                piece.len()
             }
-            _ => None,
-        };
-        used
+            StringPart::Ends { used } => {
+                let part = &piece[..used - 1];
+                // Most names arrive whole. This saves a copy.
+                let is_whole = self.text.is_empty();
+                if !is_whole {
+                    self.keep(part, longest);
+                }
+                let name = if is_whole { part } else { &self.text };
+                self.value = match self.open.last() {
+                    Some(Container::Object(node)) if name.len() <= longest => child(&self.sum, *node, name),
+                    _ => None,
+                };
+                self.state = State::Value;
+                used
+            }
+        }
     }
 
     /// Adds `part` to the text, whose length is bounded: one byte above `longest` tells that it is longer.

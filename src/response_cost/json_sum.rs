@@ -16,7 +16,7 @@ const MAX_PATHS: usize = 64;
 pub struct JsonPath(Box<str>);
 
 impl JsonPath {
-    /// The path that is written as `text`: at most 32 names, and at most 256 bytes.
+    /// Parses names joined by dots: at most 32 names, and at most 256 bytes.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > MAX_PATH_BYTES {
             return Err("a path has at most 256 bytes");
@@ -44,7 +44,7 @@ impl fmt::Display for JsonPath {
 /// A number of a JSON text, and the factor by which it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonNumber {
-    /// Where it may be. The last number at any of these paths counts.
+    /// Its alternative paths. The last number at any of them counts.
     pub paths: Vec<JsonPath>,
     pub times: u64,
 }
@@ -55,11 +55,11 @@ pub struct JsonSum {
     numbers: Vec<JsonNumber>,
     /// The tree of all paths. The first node is the root.
     nodes: Vec<Node>,
-    /// Most bytes of a name of a path, as JSON may write it.
+    /// The most bytes that JSON may take to write a name of a path.
     longest_name: usize,
 }
 
-/// The end of a path, or of the beginning of one.
+/// A name on a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Node {
     children: Vec<(Box<[u8]>, usize)>,
@@ -70,7 +70,7 @@ struct Node {
 impl JsonSum {
     pub(super) const ROOT: usize = 0;
 
-    /// The sum of `numbers`, which have at most 64 paths together.
+    /// Sums up `numbers`, which have at most 64 paths together.
     pub fn new(numbers: Vec<JsonNumber>) -> Result<Self, &'static str> {
         if numbers.iter().any(|number| number.paths.is_empty()) {
             return Err("a number needs a path");
@@ -150,12 +150,12 @@ impl JsonSum {
         &self.nodes[node].numbers
     }
 
-    /// Most bytes of a name of a path, as JSON may write it.
+    /// The most bytes that JSON may take to write a name of a path.
     pub(super) fn longest_name(&self) -> usize {
         self.longest_name
     }
 
-    /// The sum, from what was found of each number.
+    /// Adds up the numbers that were found. One that is unusable makes the sum unusable.
     pub(super) fn total(&self, found: &[Found]) -> Found {
         let mut total = Found::Nothing;
         for (number, found) in self.numbers.iter().zip(found) {
@@ -172,7 +172,7 @@ impl JsonSum {
     }
 }
 
-/// What a JSON text says of a number, or a body of its cost.
+/// The result of the search for a number, or for the cost of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Found {
     /// No number. `null` is none, and a string neither.
@@ -184,7 +184,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// The number that JSON writes as `text`.
+    /// Parses a number of JSON.
     pub(super) fn parse(text: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(text) else { return Self::Unusable };
         let whole = text.parse::<u64>().ok().or_else(|| {

@@ -7,11 +7,11 @@ use super::{
     json_sum::{Found, JsonNumber, JsonPath, JsonSum},
 };
 
-/// How many responses in one a request asks for: OpenAI's `n`, Gemini's `candidateCount`.
+/// The number of alternative responses that a request asks for: OpenAI's `n`, Gemini's `candidateCount`.
 const COUNTS: [&str; 2] = ["n", "generationConfig.candidateCount"];
 
-/// The most output tokens of one request: the first of several paths that its JSON has, times the number of responses that
-/// it asks for.
+/// The most output tokens that a request asks for: the number at the first of several paths that it has, times the
+/// number of alternative responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestNumber {
     /// A number for each path, and then one for the counts.
@@ -19,7 +19,7 @@ pub struct RequestNumber {
 }
 
 impl RequestNumber {
-    /// Reads the first of `paths` that a request has, for example `max_completion_tokens`, `max_tokens`.
+    /// `paths`, for example `max_completion_tokens` and `max_tokens`, in the order of preference. At most 62.
     pub fn new(paths: Vec<JsonPath>) -> Result<Self, &'static str> {
         let counts = COUNTS.iter().map(|path| JsonPath::parse(path)).collect::<Result<Vec<_>, _>>()?;
         let numbers = paths.into_iter().map(|path| vec![path]).chain([counts]);

@@ -12,8 +12,8 @@ const MAX_EVENT: usize = 32 << 10;
 /// choices, and a usage. All else passes byte for byte: also the `"usage":null` that the other events have then, which
 /// clients ignore.
 ///
-/// It holds back the current event until it ends, at most 32 KiB, and a copy of its data. A longer one passes. The body must
-/// not be compressed.
+/// It holds back the current event until it ends, at most 32 KiB, and a copy of its data. A longer one passes. The body
+/// must not be compressed.
 #[derive(Debug)]
 pub struct UsageEventFilter {
     parser: EventParser,
@@ -34,7 +34,8 @@ impl UsageEventFilter {
         Self { parser, held: Vec::new(), data: Vec::new(), is_too_long: false, was_removed: false }
     }
 
-    /// What passes of the body until the end of `chunk`, and has not passed yet. May be empty.
+    /// Takes the next chunk of the body. Returns the events that are complete now, without the one with the usage. May
+    /// be empty.
     pub fn filter(&mut self, chunk: &Bytes) -> Bytes {
         let mut rest = &chunk[..];
         // What passes: `before`, then `chunk[from..to]`.
@@ -79,7 +80,7 @@ impl UsageEventFilter {
         before.into()
     }
 
-    /// What is left to pass when the body has ended.
+    /// Returns the unfinished event at the end of the body.
     pub fn finish(&mut self) -> Bytes {
         if self.take_usage() { Bytes::new() } else { std::mem::take(&mut self.held).into() }
     }

@@ -116,13 +116,15 @@ fn value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8_000))]
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
     fn the_request_is_the_same_but_for_the_option(
-        members in prop::collection::vec((prop_oneof![Just("stream_options".to_owned()), "[a-z\"{}]{0,4}"], value()), 0..5),
+        members in prop::collection::vec(("[a-z\"{}]{0,4}", value()), 0..5),
         options in prop::option::of(prop_oneof![
-            Just(json!(null)), Just(json!({})), Just(json!({ "include_usage": false })), Just(json!({ "include_usage": null })), value()
+            prop::sample::select(&["null", "{}", "{\"include_usage\":false}", "{\"include_usage\":null}"])
+                .prop_map(|options| serde_json::from_str::<Value>(options).unwrap()),
+            value(),
         ]),
         is_pretty in any::<bool>(),
     ) {
@@ -146,10 +148,9 @@ proptest! {
             }
             expected["stream_options"]["include_usage"] = json!(true);
             prop_assert_eq!(serde_json::from_str::<Value>(&edited).unwrap(), expected);
-            // Byte for byte: what precedes and what follows the edit is that of the original, and only null or false is lost.
-            let same = |a: &mut dyn Iterator<Item = u8>, b: &mut dyn Iterator<Item = u8>| a.zip(b).take_while(|(a, b)| a == b).count();
-            let before = same(&mut text.bytes(), &mut edited.bytes());
-            let after = same(&mut text.bytes().rev(), &mut edited.bytes().rev());
+            // All else is there byte for byte, before and after the edit. Only `null` or `false` is lost.
+            let before = text.bytes().zip(edited.bytes()).take_while(|(a, b)| a == b).count();
+            let after = text.bytes().rev().zip(edited.bytes().rev()).take_while(|(a, b)| a == b).count();
             prop_assert!(before + after + 5 >= text.len(), "{} {}", text, edited);
         }
     }

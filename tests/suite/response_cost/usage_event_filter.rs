@@ -84,10 +84,7 @@ fn a_long_event_passes_and_little_is_held_back() {
     }
     passed.extend(filter.finish());
     assert_eq!(passed, format!("{long}{long}").as_bytes());
-    assert_eq!(
-        super::usage_event_filter::filter(body.as_bytes(), &[usize::MAX]),
-        format!("{long}{long}").as_bytes()
-    );
+    assert_eq!(self::filter(body.as_bytes(), &[usize::MAX]), passed);
 }
 
 /// An event, and whether it is taken out.
@@ -123,7 +120,7 @@ fn event() -> impl Strategy<Value = (String, bool)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8_000))]
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
     fn all_else_passes_byte_for_byte(
@@ -138,9 +135,12 @@ proptest! {
         if has_mark && let Some((first, _)) = events.first_mut() {
             first.insert(0, '\u{feff}');
         }
-        let text = |events: &[&(String, bool)]| events.iter().map(|(text, _)| text.replace('\n', end)).collect::<String>() + unfinished;
-        let body = text(&events.iter().collect::<Vec<_>>());
-        let expected = text(&events.iter().filter(|(_, is_removed)| !is_removed).collect::<Vec<_>>());
+        let (mut body, mut expected) = (String::new(), String::new());
+        for (event, is_removed) in events.into_iter().chain([(unfinished.to_owned(), false)]) {
+            let event = event.replace('\n', end);
+            body += &event;
+            expected += if is_removed { "" } else { &event };
+        }
         prop_assert_eq!(String::from_utf8(filter(body.as_bytes(), &lengths)).unwrap(), expected);
     }
 
