@@ -72,8 +72,10 @@ fn report_beside_response(mapping: &MappingCursor<'_>, policy: &PolicySettings<'
             response.report(message, "set `algorithm: fixed_window` or `single_counter`".to_owned());
         }
         _ => {
-            let message =
-                format!("{} stores each unit by itself, so the response can't tell the cost", kind.name());
+            let message = format!(
+                "{} stores what it counts one by one, so the response can't tell the cost",
+                kind.name()
+            );
             let help = "set `algorithm: sliding_window`, `sliding_counter`, `fixed_window`, `single_counter` or `gcra`";
             response.report(message, help.to_owned());
         }
