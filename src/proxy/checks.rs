@@ -46,6 +46,10 @@ pub(super) struct Checks<'a> {
     pub(super) unidentified: Option<usize>,
     /// Whether the request's body says how much to reserve.
     pub(super) reads_request: bool,
+    /// Bytes of the request's body, as the client has sent it, if it was read.
+    pub(super) request_bytes: Option<u64>,
+    /// The most units of output that the request's body asks for, if it was read and says so.
+    pub(super) max_output: Option<u64>,
 }
 
 /// Why a policy of the route does not apply to the request.
@@ -145,11 +149,13 @@ impl<'a> Checks<'a> {
     /// asked for its usage.
     pub(super) fn reserve(&mut self, body: Option<&[u8]>, length: u64) -> bool {
         let mut asks = false;
+        self.request_bytes = Some(length);
         for check in &mut self.checks {
             let Some(cost) = check.policy.cost.of_response() else { continue };
             let Reserve { number, default, max, prompt, .. } = &cost.reserve;
             let body = body.filter(|body| body.len() <= cost.max_request);
             let number = body.zip(number.as_ref()).and_then(|(body, number)| number.read(body));
+            self.max_output = self.max_output.max(number);
             let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
             let units = number.unwrap_or(*default).saturating_add(prompt).min(*max);
             check.cost = units.clamp(1, check.policy.most_admissible().max(1));

@@ -103,7 +103,7 @@ impl CostMeter {
     }
 
     /// The response has ended.
-    pub(super) fn finish(mut self: Box<Self>) {
+    pub(super) fn finish(mut self) {
         self.charge(true);
     }
 
@@ -133,7 +133,8 @@ impl CostMeter {
             _ if !is_complete => {
                 let estimate = match settings.counts_tokens() {
                     true => {
-                        self.reservation.request_bytes() / BYTES_PER_TOKEN + self.passed / BYTES_PER_TOKEN
+                        let output = (self.passed / BYTES_PER_TOKEN).min(self.reservation.max_output());
+                        self.reservation.request_bytes() / BYTES_PER_TOKEN + output
                     }
                     false => 0,
                 };

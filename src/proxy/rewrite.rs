@@ -138,12 +138,12 @@ fn streamed_body<S>(
     client: &ClientInfo,
     route: &Route,
     headers: &mut HeaderMap,
-    (begun, body): (Bytes, Incoming),
+    body: (Bytes, Incoming),
     gate: Option<ContinueGate>,
 ) -> (RequestBody, Rc<BodyProgress>) {
     let config = worker.config();
     let mut trailers = TrailerFilter::NONE;
-    if body.size_hint().exact().is_none() {
+    if body.1.size_hint().exact().is_none() {
         // Without it, hyper assumes that a GET of unknown length has no body.
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         let (claims, edits) = (&worker.rules.claims, route.request_headers.as_ref());
@@ -155,16 +155,7 @@ fn streamed_body<S>(
         is_call: is_grpc(headers),
     };
     let max = config.max_body(route, client.listener());
-    RequestBody::stream(
-        begun,
-        body,
-        gate,
-        client.connection(),
-        &config.client_limits,
-        max,
-        timeouts,
-        trailers,
-    )
+    RequestBody::stream(body, gate, client.connection(), &config.client_limits, max, timeouts, trailers)
 }
 
 /// Builds the client's response from the upstream's, with the quota fields. `is_usage_unasked`: whether the upstream was

@@ -373,7 +373,8 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         let decided = if checks.may_refund() || worker.store.must_finish(all) {
             let (decided, reservation) = reserve(worker, checks).await;
             if let (Some(reservation), Some(body)) = (&reservation, &self.body) {
-                reservation.set_request_bytes(body.least_length());
+                let bytes = checks.request_bytes.unwrap_or_else(|| body.least_length());
+                reservation.set_request(bytes, checks.max_output);
             }
             self.exchange.set_reservation(reservation);
             decided

@@ -111,6 +111,8 @@ struct Progress {
     costs: Box<[ReservedCost]>,
     /// Bytes of the request's body, as far as they are known.
     request_bytes: Cell<u64>,
+    /// The most units of output that the request asks for.
+    max_output: Cell<u64>,
 }
 
 impl Progress {
@@ -186,6 +188,7 @@ impl ReservationGuard {
             task: RefCell::new(None),
             costs,
             request_bytes: Cell::new(0),
+            max_output: Cell::new(u64::MAX),
         });
         (Self(Rc::clone(&progress)), RequestProgress(progress))
     }
@@ -287,8 +290,14 @@ impl ReservationGuard {
         self.0.request_bytes.get()
     }
 
-    /// Notes the bytes of the request's body.
-    pub(in crate::proxy) fn set_request_bytes(&self, bytes: u64) {
+    /// The most units of output that the request asks for.
+    pub(in crate::proxy) fn max_output(&self) -> u64 {
+        self.0.max_output.get()
+    }
+
+    /// Notes the bytes of the request's body, and the most units of output that it asks for, if it says so.
+    pub(in crate::proxy) fn set_request(&self, bytes: u64, max_output: Option<u64>) {
         self.0.request_bytes.set(bytes);
+        self.0.max_output.set(max_output.unwrap_or(u64::MAX));
     }
 }
