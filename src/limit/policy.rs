@@ -218,6 +218,11 @@ impl Policy {
         self.count.is_some() || self.kind == Kind::Concurrency || self.cost.of_response().is_some()
     }
 
+    /// Whether its units are bytes of responses.
+    pub fn counts_bytes(&self) -> bool {
+        self.cost.of_response().is_some_and(|cost| cost.measure == model::Measure::Bytes)
+    }
+
     /// The most units that a request can be admitted with.
     pub fn most_admissible(&self) -> u64 {
         let lowest = self.tiers.iter().map(|tier| tier.limit).min().unwrap_or_default();

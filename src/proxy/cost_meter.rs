@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 
-use super::reservation::{Charge, ReservationGuard, ReservedCost};
+use super::reservation::{Charge, MissingReason, ReservationGuard, ReservedCost};
 use crate::{
     config::model::{Measure, NumberSource, ResponseCost},
     response_cost::{BodyScanner, Found, MAX_NUMBER, Unscannable},
@@ -36,14 +36,15 @@ struct Reading {
 enum BodyReading {
     /// It tells nothing.
     None,
+    /// It may tell something in a coding that is not read.
+    Coded,
     Scanned(Box<BodyScanner>),
     /// The scanner of the reading with this index reads the same numbers.
     Shared(usize),
 }
 
 impl CostMeter {
-    /// The meter of a response with this head. `None`: it tells no cost. Also returns whether the cost of a body is
-    /// unknown because of its content coding.
+    /// The meter of a response with this head. `None`: it tells no cost.
     pub(super) fn new(
         reservation: &ReservationGuard,
         status: StatusCode,
@@ -61,7 +62,8 @@ impl CostMeter {
                 (Some(_), Some(known)) => BodyReading::Shared(known),
                 (Some(sum), None) => match BodyScanner::new(sum, headers) {
                     Ok(scanner) => BodyReading::Scanned(Box::new(scanner)),
-                    Err(Unscannable::ContentCoding | Unscannable::MediaType) => BodyReading::None,
+                    Err(Unscannable::ContentCoding) => BodyReading::Coded,
+                    Err(Unscannable::MediaType) => BodyReading::None,
                 },
             };
             readings.push(Reading { in_fields: in_header(settings, headers), body });
@@ -119,15 +121,13 @@ impl CostMeter {
     fn charge_of(&self, index: usize, cost: &ReservedCost, is_complete: bool) -> Charge {
         let ReservedCost { settings, max_excess, .. } = cost;
         if settings.measure == Measure::Bytes {
-            return Charge { units: self.passed, is_missing: false };
+            return Charge::told(self.passed);
         }
         let reserved = cost.units.get();
         let is_error = self.status.is_client_error() || self.status.is_server_error();
         let found = self.found(index);
         let charge = match found {
-            Found::Number(units) if is_complete || settings.is_told_by_header() => {
-                Charge { units, is_missing: false }
-            }
+            Found::Number(units) if is_complete || settings.is_told_by_header() => Charge::told(units),
             Found::Nothing if is_error => Charge::NONE,
             // Leaving before the last chunk is no way around.
             _ if !is_complete => {
@@ -139,9 +139,10 @@ impl CostMeter {
                     false => 0,
                 };
                 let units = reserved.max(estimate).max(found.number().unwrap_or(0));
-                Charge { units, is_missing: false }
+                Charge::told(units)
             }
-            _ => cost.missing(),
+            Found::Unusable => cost.missing(MissingReason::FaultyNumber),
+            _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason)),
         };
         Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
     }
@@ -150,7 +151,7 @@ impl CostMeter {
     fn found(&self, index: usize) -> Found {
         let Some(reading) = self.readings.get(index) else { return Found::Nothing };
         let in_body = match &reading.body {
-            BodyReading::None => Found::Nothing,
+            BodyReading::None | BodyReading::Coded => Found::Nothing,
             BodyReading::Scanned(scanner) => scanner.found(),
             BodyReading::Shared(other) => match self.readings.get(*other).map(|other| &other.body) {
                 Some(BodyReading::Scanned(scanner)) => scanner.found(),
@@ -158,6 +159,16 @@ impl CostMeter {
             },
         };
         sum(reading.in_fields, in_body)
+    }
+}
+
+impl Reading {
+    /// Why it has no number.
+    fn reason(&self) -> MissingReason {
+        match self.body {
+            BodyReading::Coded => MissingReason::ContentCoding,
+            _ => MissingReason::NoNumber,
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     outcome::Outcomes,
     reply::Reply,
     request_verdict::RequestVerdict,
-    reservation::ReservationGuard,
+    reservation::{MissingReason, ReservationGuard},
     worker_telemetry::WorkerTelemetry,
 };
 use crate::{
@@ -504,6 +504,29 @@ impl Exchange {
         });
     }
 
+    #[cold]
+    fn warn_of_faulty_cost(&self, reason: MissingReason) {
+        let Some(held_back) = self.telemetry.upstream_warnings.pass(self.client.timer().now()) else {
+            return;
+        };
+        let route = self.route_name().unwrap_or_default();
+        let request_id = self.request_id.to_str().unwrap_or_default();
+        match reason {
+            MissingReason::ContentCoding => tracing::warn!(
+                request_id,
+                route,
+                held_back,
+                "a response has a content coding in which its cost can't be read: `missing` is charged"
+            ),
+            MissingReason::FaultyNumber | MissingReason::NoNumber => tracing::warn!(
+                request_id,
+                route,
+                held_back,
+                "a response tells a cost that is no whole number from 0 to 1000000000: `missing` is charged"
+            ),
+        }
+    }
+
     /// Counts the request as refused for this reason, independently of its status.
     pub(super) fn count_refusal(&self, refusal: Refusal) {
         self.telemetry.metrics.thread().refused(refusal).inc();
@@ -594,6 +617,9 @@ impl Drop for Exchange {
             self.telemetry.metrics.denied(self.route);
         } else if status.is_client_error() || status.is_server_error() {
             self.count_error(status);
+        }
+        if let Some(reason) = self.reservation.as_ref().and_then(ReservationGuard::faulty_cost) {
+            self.warn_of_faulty_cost(reason);
         }
         if let Some(log) = &self.log {
             self.write_log(log, elapsed);

@@ -150,8 +150,12 @@ impl VariantTexts {
     fn new(policy: &Policy, status: StatusCode) -> Result<Self, header::InvalidHeaderValue> {
         let names: Vec<String> = policy.quota_names.iter().map(|name| format!("\"{name}\"")).collect();
         let tiers = names.into_iter().zip(&policy.tiers).enumerate().map(|(index, (name, tier))| {
-            let unit =
+            let window =
                 if policy.calendar(index).is_some() { String::new() } else { unit(policy.kind, *tier) };
+            let unit = match policy.counts_bytes() {
+                true => format!(";qu=\"content-bytes\"{window}"),
+                false => window,
+            };
             let problem = problem(status, USED_UP, &[&name]);
             TierTexts { name, quota: quota(policy.kind, *tier), unit, problem }
         });

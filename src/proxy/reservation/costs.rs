@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
-use super::guard::{Charge, RequestProgress, RequestStage, ReservedCost};
+use super::guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost};
 use crate::{
     config::model::Measure,
     limit::{Check, Receipt, Store, Taken},
@@ -86,7 +86,7 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         }
         let is_sent = !matches!(request.stage(), RequestStage::Unsent | RequestStage::Refused);
         let reserved = |cost: &ReservedCost| match is_sent {
-            true => Charge { units: cost.units.get(), is_missing: true },
+            true => Charge { units: cost.units.get(), missing: Some(MissingReason::NoNumber) },
             false => Charge::NONE,
         };
         let charges: SmallVec<[Charge; 1]> =
@@ -100,7 +100,12 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         let metrics = self.worker.metrics();
         let open = std::mem::take(&mut self.open);
         let settled = open.into_iter().zip(charges).map(|(open, charge)| {
-            metrics.settle_cost(open.policy, open.passed + open.check.cost, charge.units, charge.is_missing);
+            metrics.settle_cost(
+                open.policy,
+                open.passed + open.check.cost,
+                charge.units,
+                charge.missing.is_some(),
+            );
             Taken {
                 actual: charge.units.saturating_sub(open.passed),
                 check: open.check,

@@ -47,13 +47,27 @@ pub(in crate::proxy) struct ReservedCost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) struct Charge {
     pub(in crate::proxy) units: u64,
-    /// Whether the response did not say it.
-    pub(in crate::proxy) is_missing: bool,
+    /// Why the response did not say it.
+    pub(in crate::proxy) missing: Option<MissingReason>,
+}
+
+/// Why a response does not tell its cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum MissingReason {
+    /// It has no such number, or there is no response.
+    NoNumber,
+    FaultyNumber,
+    ContentCoding,
 }
 
 impl Charge {
     /// Of a request that the upstream has not got.
-    pub(in crate::proxy) const NONE: Self = Self { units: 0, is_missing: false };
+    pub(in crate::proxy) const NONE: Self = Self::told(0);
+
+    /// What the response says, or what has passed of it.
+    pub(in crate::proxy) const fn told(units: u64) -> Self {
+        Self { units, missing: None }
+    }
 }
 
 impl ReservedCost {
@@ -69,12 +83,12 @@ impl ReservedCost {
     }
 
     /// The charge for a response that does not say it.
-    pub(in crate::proxy) fn missing(&self) -> Charge {
+    pub(in crate::proxy) fn missing(&self, reason: MissingReason) -> Charge {
         let units = match self.settings.missing {
             MissingCost::Reserved => self.units.get(),
             MissingCost::Units(units) => units,
         };
-        Charge { units, is_missing: true }
+        Charge { units, missing: Some(reason) }
     }
 
     /// What it costs after all, once that is known.
@@ -269,12 +283,18 @@ impl ReservationGuard {
         Some((cost.reserved, charged))
     }
 
+    /// Why the response does not tell a cost that it should, if its upstream is to blame.
+    pub(in crate::proxy) fn faulty_cost(&self) -> Option<MissingReason> {
+        let reasons = self.0.costs.iter().filter_map(|cost| cost.charge()?.missing);
+        reasons.into_iter().find(|reason| *reason != MissingReason::NoNumber)
+    }
+
     /// A tunnel has ended, which has sent these bytes to the client. It tells no other cost.
     pub(in crate::proxy) fn tunnel_closed(&self, sent: u64) {
         for cost in &self.0.costs {
             cost.set_charge(match cost.settings.measure {
-                Measure::Bytes => Charge { units: sent, is_missing: false },
-                Measure::Sum(_) => cost.missing(),
+                Measure::Bytes => Charge::told(sent),
+                Measure::Sum(_) => cost.missing(MissingReason::NoNumber),
             });
         }
         self.completed();

@@ -15,7 +15,7 @@ mod settlement;
 mod task;
 mod worker;
 
-pub(super) use guard::{Charge, RequestStage, ReservationGuard, ReservedCost};
+pub(super) use guard::{Charge, MissingReason, RequestStage, ReservationGuard, ReservedCost};
 pub(super) use settlement::{settle, settle_refused};
 pub(super) use task::reserve;
 pub use worker::{LeaseTokens, PendingReservations};

@@ -46,7 +46,7 @@ pub(in crate::proxy) async fn settle_refused(
     for outcome in outcomes {
         let policy = policies.get(outcome.variant.policy);
         // A concurrency slot is free only when the request has ended.
-        if policy.is_some_and(|policy| policy.count.is_some() && policy.kind != Kind::Concurrency) {
+        if policy.is_some_and(|policy| policy.may_refund() && policy.kind != Kind::Concurrency) {
             *outcome = outcome.refunded();
         }
     }
