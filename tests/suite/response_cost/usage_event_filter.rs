@@ -107,7 +107,7 @@ fn event() -> impl Strategy<Value = (String, bool)> {
         "datum: {\"choices\":[],\"usage\":{}}\n",
         "data: {\"choices\":[],\"usage\":{}\n",
         "data: {\"choices\":[],\"usage\":{}}}\n",
-        "data: {\"choices\":[],\"usage\":1\ndata: 2}\n",
+        "data: {\"choices\":[],\"usage\":1\ndata:2}\n",
         "event: x\nid: 5\n: {\"choices\":[],\"usage\":{}}\n",
         ": alive\n",
         "data\n",
