@@ -22,8 +22,7 @@ enum Line {
     ByteOrderMark(usize),
     /// After so many bytes of `data`.
     Field(usize),
-    /// After `data:`. A space may precede the value.
-    Colon,
+    /// After `data:`. A space that precedes the value is nothing in JSON, and is left there.
     Data,
     /// In another field.
     Other,
@@ -65,10 +64,6 @@ impl EventParser {
                 Line::Other | Line::Comment => {
                     take_line(piece);
                 }
-                Line::Colon => {
-                    self.line = Line::Data;
-                    *piece = piece.strip_prefix(b" ").unwrap_or(piece);
-                }
                 Line::ByteOrderMark(matched) => {
                     self.line = match BYTE_ORDER_MARK.get(matched) {
                         Some(expected) if *expected == byte => Line::ByteOrderMark(matched + 1),
@@ -83,7 +78,7 @@ impl EventParser {
                 Line::Field(matched) => {
                     self.line = match DATA.get(matched) {
                         Some(expected) if *expected == byte => Line::Field(matched + 1),
-                        None if byte == b':' => Line::Colon,
+                        None if byte == b':' => Line::Data,
                         Some(_) if matched == 0 && byte == b':' => Line::Comment,
                         _ => Line::Other,
                     };
@@ -108,7 +103,7 @@ impl EventParser {
             Line::ByteOrderMark(matched) if matched == 0 || matched == BYTE_ORDER_MARK.len() => {}
             Line::Comment if !self.has_fields => {}
             Line::Comment => return None,
-            Line::Colon | Line::Data => {
+            Line::Data => {
                 self.has_fields = true;
                 return Some(Part::Data(b"\n"));
             }

@@ -33,6 +33,7 @@ fn what_is_no_number_tells_nothing() {
         r#"{"max_tokens":-1}"#,
         r#"{"max_tokens":1.5}"#,
         r#"{"max_tokens":5,"n":-1}"#,
+        r#"{"max_tokens":5,"max_completion_tokens":-1}"#,
         r#"{"max_tokens":1e10}"#,
     ] {
         assert_eq!(read(body), None, "{body}");

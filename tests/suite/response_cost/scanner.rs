@@ -337,6 +337,24 @@ fn numbers_add_up_by_their_factors() {
 }
 
 #[test]
+fn names_count_however_they_are_escaped() {
+    let escape = |name: &str| name.bytes().map(|byte| format!("\\u{byte:04X}")).collect::<String>();
+    let [message, usage, total] = ["message", "usage", "total"].map(escape);
+    assert_finds(&format!(r#"{{"{message}":{{"{usage}":{{"{total}":5}}}}}}"#), Found::Number(5));
+    assert_finds(&format!(r#"{{"{message}s":{{"{usage}":{{"{total}":5}}}}}}"#), Found::Nothing);
+}
+
+#[test]
+fn texts_follow_each_other_or_are_in_one_array() {
+    let text = r#"{"usage":{"total":5}}"#;
+    assert_finds(&format!("[{{}},{text}]"), Found::Number(5));
+    assert_finds(&format!("{{}}{text}"), Found::Number(5));
+    assert_finds(&format!("{{}}\n[{text}]"), Found::Number(5));
+    assert_finds(&format!("[[{text}]]"), Found::Nothing);
+    assert_finds(&format!("{{\"message\":[{text}]}}"), Found::Nothing);
+}
+
+#[test]
 fn depth_and_length_cost_no_memory() {
     let open = "{\"usage\":[".repeat(1_000_000);
     assert_eq!(scan(&sum(), JSON, None, [format!("{{\"x\":{open}").as_bytes()]), Found::Nothing);
@@ -353,12 +371,20 @@ fn depth_and_length_cost_no_memory() {
 #[test]
 fn a_torn_line_or_event_does_not_spoil_the_next() {
     let torn = "{\"usage\":{\"total\":5,\"x\":\"";
-    let whole = "{\"usage\":{\"total\":6}}";
+    let whole = "[{\"usage\":{\"total\":6}}]";
     assert_eq!(found(LINES, format!("{torn}\n{whole}\n").as_bytes(), &[1]), Found::Number(6));
     assert_eq!(
         found(EVENTS, format!("data: {torn}\n\ndata: {whole}\n\n").as_bytes(), &[1]),
         Found::Number(6)
     );
+}
+
+#[test]
+fn a_byte_order_mark_may_precede_the_first_event_alone() {
+    let event = "data: {\"usage\":{\"total\":6}}\n\n";
+    assert_eq!(found(EVENTS, format!("\u{feff}{event}").as_bytes(), &[1]), Found::Number(6));
+    assert_eq!(found(EVENTS, format!("\n\u{feff}{event}").as_bytes(), &[1]), Found::Nothing);
+    assert_eq!(found(EVENTS, &[b"\xEF\xBB", event.as_bytes()].concat(), &[1]), Found::Nothing);
 }
 
 #[test]
@@ -410,6 +436,37 @@ fn gzip_is_decoded_however_much_comes_at_once() {
     for length in [1, 7, 100, 1_000, 4_096, 10_000, 100_000, usize::MAX] {
         assert_eq!(scan(&sum(), JSON, Some("gzip"), pieces(&body, &[length])), Found::Number(5), "{length}");
     }
+}
+
+#[test]
+fn gzip_may_have_a_checksum_of_its_header() {
+    let mut body = gzip(br#"{"usage":{"total":5}}"#);
+    body[3] = 2;
+    // Not the beginning of a block.
+    body.splice(10..10, [0x07, 0xFF]);
+    assert_eq!(scan(&sum(), JSON, Some("gzip"), body.chunks(1)), Found::Number(5));
+}
+
+#[test]
+fn what_is_flushed_is_found_at_once() {
+    for padding in (300_000..340_000).step_by(5_000) {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        write!(encoder, "{}{{\"usage\":{{\"total\":5}}}}", " ".repeat(padding)).unwrap();
+        encoder.flush().unwrap();
+        let flushed = scan(&sum(), JSON, Some("gzip"), [&encoder.get_ref()[..]]);
+        assert_eq!(flushed, Found::Number(5), "after {padding} bytes");
+    }
+}
+
+#[test]
+fn a_stream_that_repeats_itself_is_not_taken_for_a_bomb() {
+    let event =
+        |nth| format!("data: {{\"object\":\"chat.completion.chunk\",\"usage\":{{\"total\":{nth}}}}}\n\n");
+    let body: String = (0..40_000).map(|nth| event(nth % 10) + &event(nth % 1_000)).collect();
+    let zipped = gzip(body.as_bytes());
+    let ratio = body.len() / zipped.len();
+    assert!(body.len() > 4 << 20 && (25..64).contains(&ratio), "{} bytes, {ratio}", body.len());
+    assert_eq!(scan(&sum(), EVENTS, Some("gzip"), pieces(&zipped, &[1_400])), Found::Number(999));
 }
 
 #[test]

@@ -85,6 +85,10 @@ fn a_long_event_passes_and_little_is_held_back() {
     passed.extend(filter.finish());
     assert_eq!(passed, format!("{long}{long}").as_bytes());
     assert_eq!(self::filter(body.as_bytes(), &[usize::MAX]), passed);
+    let other_field = format!("id: {}\n{USAGE}\n\n", &padding[..40_000]);
+    for length in [1_000, 30_000, usize::MAX] {
+        assert_eq!(self::filter(other_field.as_bytes(), &[length]), other_field.as_bytes(), "{length}");
+    }
 }
 
 /// An event, and whether it is taken out.
@@ -103,6 +107,7 @@ fn event() -> impl Strategy<Value = (String, bool)> {
         "datum: {\"choices\":[],\"usage\":{}}\n",
         "data: {\"choices\":[],\"usage\":{}\n",
         "data: {\"choices\":[],\"usage\":{}}}\n",
+        "data: {\"choices\":[],\"usage\":1\ndata:2}\n",
         "event: x\nid: 5\n: {\"choices\":[],\"usage\":{}}\n",
         ": alive\n",
         "data\n",
