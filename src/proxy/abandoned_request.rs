@@ -114,13 +114,20 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
             let Ok(response) = result else { return false };
             reservation.responded(response_status(&response));
             let mut meter = CostMeter::new(&reservation, response.status(), response.headers());
-            let Ok(read) = Limited::new(response.into_body(), MAX_BODY).collect().await else { return false };
-            if let Some(trailers) = read.trailers() {
-                reservation.call_ended(status_of(trailers));
+            let mut body = Limited::new(response.into_body(), MAX_BODY);
+            while let Some(frame) = body.frame().await {
+                let Ok(frame) = frame else { return false };
+                if let (Some(data), Some(meter)) = (frame.data_ref(), &mut meter) {
+                    meter.read(data);
+                }
+                if let Some(trailers) = frame.trailers_ref() {
+                    reservation.call_ended(status_of(trailers));
+                    if let Some(meter) = &mut meter {
+                        meter.read_trailers(trailers);
+                    }
+                }
             }
-            if let Some(mut meter) = meter.take() {
-                read.trailers().inspect(|trailers| meter.read_trailers(trailers));
-                meter.read(&read.to_bytes());
+            if let Some(meter) = meter {
                 meter.finish();
             }
             true

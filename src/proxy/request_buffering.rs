@@ -1,9 +1,17 @@
 //! Receives small request bodies before a connection to the upstream is taken, so that a client that sends slowly
 //! does not occupy one.
 
-use std::{cell::Cell, future::poll_fn, rc::Rc, task::Poll};
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, hash_map::Entry},
+    future::poll_fn,
+    net::IpAddr,
+    rc::Rc,
+    task::Poll,
+};
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use http::request;
 use http_body::Body;
 use hyper::body::Incoming;
@@ -15,31 +23,68 @@ use crate::{config::model::ClientLimits, telemetry::metrics::CutOffReason};
 /// clients that never send the rest cannot take all memory.
 const MAX_RESERVED_BYTES: u64 = 32 << 20;
 
+/// The part of them that only bodies get whose numbers are needed for the decision.
+const KEPT_FOR_NUMBERS: u64 = 8 << 20;
+
 /// The bytes that a worker has reserved for bodies that it is receiving.
 #[derive(Debug, Default)]
-pub(super) struct BodyRoom(Rc<Cell<u64>>);
+pub(super) struct BodyRoom(Rc<UsedRoom>);
+
+#[derive(Debug, Default)]
+struct UsedRoom {
+    reserved: Cell<u64>,
+    /// The bytes for bodies whose numbers are needed, by client address. None is 0.
+    by_address: RefCell<HashMap<IpAddr, u64, RandomState>>,
+}
 
 /// The room for one body, until dropped.
 pub(super) struct ReservedRoom {
-    reserved: Rc<Cell<u64>>,
+    used: Rc<UsedRoom>,
     length: u64,
+    /// The client, if the body's numbers are needed.
+    address: Option<IpAddr>,
 }
 
 impl BodyRoom {
     /// Reserves room for a body of this length. `None`: there is no room.
     fn reserve(&self, length: u64) -> Option<ReservedRoom> {
-        let reserved = self.0.get().saturating_add(length);
-        if reserved > MAX_RESERVED_BYTES {
+        let reserved = self.0.reserved.get().saturating_add(length);
+        if reserved > MAX_RESERVED_BYTES - KEPT_FOR_NUMBERS {
             return None;
         }
-        self.0.set(reserved);
-        Some(ReservedRoom { reserved: Rc::clone(&self.0), length })
+        self.0.reserved.set(reserved);
+        Some(ReservedRoom { used: Rc::clone(&self.0), length, address: None })
+    }
+
+    /// The same for a body whose numbers are needed. An address gets no more than it leaves for others (dynamic
+    /// thresholds, Choudhury and Hahne 1998): alone at most half, and never all.
+    fn reserve_for_numbers(&self, length: u64, address: IpAddr) -> Option<ReservedRoom> {
+        let reserved = self.0.reserved.get().saturating_add(length);
+        let left = MAX_RESERVED_BYTES.checked_sub(reserved)?;
+        let mut by_address = self.0.by_address.borrow_mut();
+        let own = by_address.get(&address).copied().unwrap_or_default() + length;
+        if own > left {
+            return None;
+        }
+        if length > 0 {
+            by_address.insert(address, own);
+        }
+        self.0.reserved.set(reserved);
+        Some(ReservedRoom { used: Rc::clone(&self.0), length, address: Some(address) })
     }
 }
 
 impl Drop for ReservedRoom {
     fn drop(&mut self) {
-        self.reserved.set(self.reserved.get().saturating_sub(self.length));
+        let Self { used, length, address } = self;
+        used.reserved.set(used.reserved.get().saturating_sub(*length));
+        let Some(address) = address else { return };
+        if let Entry::Occupied(mut own) = used.by_address.borrow_mut().entry(*address) {
+            *own.get_mut() = own.get().saturating_sub(*length);
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
     }
 }
 
@@ -75,15 +120,15 @@ impl ReceivedBody {
     }
 }
 
-/// Receives `body` before the decision if it has at most `limit` bytes, and there is `room`. One of unknown length is
-/// received up to that many bytes.
+/// Receives `body` before the decision if it has at most `limit` bytes, and there is `room` for this `address`. One of
+/// unknown length is received up to that many bytes.
 ///
 /// # Errors
 /// As [`receive_small`].
 pub(super) async fn receive_up_to(
     body: Incoming,
     limit: usize,
-    room: &BodyRoom,
+    (room, address): (&BodyRoom, IpAddr),
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
 ) -> Result<ReceivedBody, Box<Reply>> {
@@ -91,7 +136,7 @@ pub(super) async fn receive_up_to(
     if length.is_some_and(|length| length > limit as u64) {
         return Ok(ReceivedBody::Stream(body));
     }
-    let Some(_room) = room.reserve(length.unwrap_or(limit as u64)) else {
+    let Some(_room) = room.reserve_for_numbers(length.unwrap_or(limit as u64), address) else {
         return Ok(ReceivedBody::Stream(body));
     };
     let (received, rest) = receive(body, limit as u64, client, limits).await?;

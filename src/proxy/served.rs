@@ -419,8 +419,8 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         let mut body = match is_json {
             true => {
                 let limit = checks.longest_request();
-                let received =
-                    receive_up_to(body, limit, &worker.body_room, self.client.connection(), limits).await;
+                let room = (&*worker.body_room, self.exchange.address());
+                let received = receive_up_to(body, limit, room, self.client.connection(), limits).await;
                 received.map_err(|reply| {
                     self.exchange.client_broke_off();
                     RefusedBy::BrokenBody(reply)

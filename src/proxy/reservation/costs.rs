@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost};
 use crate::{
     config::model::Measure,
-    limit::{Check, Receipt, Store, Taken},
+    limit::{Check, DecisionSource, Receipt, Store, Taken},
     proxy::worker::Worker,
 };
 
@@ -31,12 +31,13 @@ pub(super) struct OpenCosts<'a, S> {
     open: SmallVec<[OpenCost<'a>; 1]>,
     /// Settlements that the store has not got.
     late: SmallVec<[Taken<'a>; 1]>,
-    decided: Instant,
 }
 
 struct OpenCost<'a> {
     check: Check<'a>,
     receipt: Receipt,
+    /// When `receipt` was given.
+    taken: Instant,
     /// The units of `check` that are charged for good, because so many bytes have passed. The others may be refunded.
     passed: u64,
     /// The index of its policy.
@@ -45,7 +46,7 @@ struct OpenCost<'a> {
 
 impl<'a, S: Store> OpenCosts<'a, S> {
     pub(super) fn new(worker: &'a Worker<S>) -> Self {
-        Self { worker, open: SmallVec::new(), late: SmallVec::new(), decided: Instant::now() }
+        Self { worker, open: SmallVec::new(), late: SmallVec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,7 +58,7 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         let policies = &self.worker.rules.policies;
         let policy = policies.iter().position(|policy| policy.name == check.policy.name).unwrap_or_default();
         self.worker.metrics().reserve_cost(policy, check.cost);
-        self.open.push(OpenCost { check, receipt, passed: 0, policy });
+        self.open.push(OpenCost { check, receipt, taken: Instant::now(), passed: 0, policy });
     }
 
     /// The costs, for the request, in the same order.
@@ -112,12 +113,15 @@ impl<'a, S: Store> OpenCosts<'a, S> {
                 receipt: open.receipt,
             }
         });
-        settled.filter(|taken| taken.actual != taken.check.cost).collect()
+        // The fallback may have taken less than the check says: at most this instance's share.
+        let differs = |taken: &Taken<'_>| {
+            taken.actual != taken.check.cost || taken.receipt.source == DecisionSource::Fallback
+        };
+        settled.filter(differs).collect()
     }
 
     /// Takes the units of bytes that have passed beyond the reserved ones. Of them, only the last step may be refunded.
     fn take_more(&mut self, costs: &[ReservedCost]) -> SmallVec<[Taken<'a>; 1]> {
-        let elapsed = i64::try_from(self.decided.elapsed().as_micros()).unwrap_or(i64::MAX);
         let metrics = self.worker.metrics();
         let mut taken = SmallVec::new();
         for (open, cost) in self.open.iter_mut().zip(costs) {
@@ -131,10 +135,8 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             let step = cost.settings.reserve.default.min(more);
             open.passed += open.check.cost + more - step;
             open.check.cost = step;
-            open.receipt.time = open.receipt.time.saturating_add(elapsed);
-        }
-        if !taken.is_empty() {
-            self.decided = Instant::now();
+            open.receipt.time = open.receipt.time.saturating_add(micros_since(open.taken));
+            open.taken = Instant::now();
         }
         taken
     }
@@ -155,7 +157,8 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         }
     }
 
-    /// Tries again what the store has not got, until the windows have passed.
+    /// Tries again what the store has not got, for a window from now on: units beyond the reserved ones count from when
+    /// they are charged.
     pub(super) async fn settle_late(&mut self) {
         if self.late.is_empty() {
             return;
@@ -163,16 +166,21 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         let Some(_place) = LatePlaces::take(self.late.len()) else {
             return self.lose_late();
         };
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, ended) = (FIRST_PAUSE, Instant::now());
         while !self.late.is_empty() {
             let is_draining = tokio::select! {
                 () = sleep(pause) => false,
                 () = self.worker.reservations.draining() => true,
             };
             pause = (pause * 2).min(LONGEST_PAUSE);
-            let elapsed = i64::try_from(self.decided.elapsed().as_micros()).unwrap_or(i64::MAX);
             let mut late = std::mem::take(&mut self.late);
-            late.retain(|taken| elapsed < longest_window(taken));
+            late.retain(|taken| {
+                let is_kept = micros_since(ended) < longest_window(taken);
+                if !is_kept && taken.actual > taken.check.cost {
+                    self.worker.metrics().thread().settlements_lost().inc();
+                }
+                is_kept
+            });
             self.send(late).await;
             if is_draining {
                 return self.lose_late();
@@ -185,6 +193,10 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             self.worker.metrics().thread().settlements_lost().inc();
         }
     }
+}
+
+fn micros_since(instant: Instant) -> i64 {
+    i64::try_from(instant.elapsed().as_micros()).unwrap_or(i64::MAX)
 }
 
 /// The longest window in which the units count, in microseconds.

@@ -19,8 +19,8 @@ const MAX_REQUESTS: usize = 64;
 const MAX_NUMBERS: usize = 4_000;
 /// The bytes of a number in the reply.
 const NUMBER: usize = 8;
-/// Upper bound of a cost, which no limit admits: Lua's numbers are not exact beyond 2⁵³.
-const MAX_COST: u64 = 1 << 40;
+/// Upper bound of a cost, which no limit admits (they are 1 PiB at most): Lua's numbers are not exact beyond 2⁵³.
+const MAX_COST: u64 = 1 << 51;
 
 /// The script's reply to one request.
 pub(super) type DecisionReply = Result<RequestReply, Failure>;

@@ -5,5 +5,6 @@ mod limits;
 mod pictures;
 mod plans;
 mod policies;
+mod response_costs;
 mod slices;
 mod streams;

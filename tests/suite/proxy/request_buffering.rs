@@ -32,11 +32,75 @@ fn bodies_that_never_come_do_not_take_all_memory() {
         client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\nhello");
         client
     };
-    let held: Vec<_> = (0..32).map(|_| trickle()).collect();
+    let held: Vec<_> = (0..24).map(|_| trickle()).collect();
     held.iter().for_each(Client::wait_until_read);
     assert_eq!(origin.connections(), 0);
     let _streamed = trickle();
-    eventually("the body beyond 32 MiB is streamed", || origin.connections() == 1);
+    eventually("the body beyond 24 MiB is streamed", || origin.connections() == 1);
+}
+
+/// Bodies that are read for a cost: `max_tokens`, of a million, is reserved.
+#[test]
+fn bodies_that_never_come_leave_room_for_the_numbers_of_other_clients() {
+    const NUMBERS: &str = "POST /numbers HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            if !head.contains("transfer-encoding") {
+                conn.closed();
+                return Ok(());
+            }
+            conn.body(&head)?;
+            conn.answer("200 OK", &[], b"")?;
+        }
+        Ok(())
+    });
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+workers: 1
+upstreams:
+  streamed: {{ endpoints: [\"http://{0}\"], request_buffering: 0 }}
+  buffered: {{ endpoints: [\"http://{0}\"], request_buffering: 1MiB }}
+policies:
+  tokens:
+    {{ algorithm: fixed_window, key: ip, limit: 1000000/1d, cost: {{ response: openai, reserve: {{ json: [max_tokens], default: 1000 }} }} }}
+routes:
+  - {{ path: /numbers, upstream: streamed, policies: [tokens] }}
+  - {{ path: /*, upstream: buffered }}
+",
+        origin.address
+    )));
+    let ask = |last: u8| {
+        let mut client = Client::connect_from([127, 0, 0, last].into(), tollgate.address);
+        client.send(format!(
+            "{NUMBERS}transfer-encoding: chunked\r\n\r\n10\r\n{{\"max_tokens\": 7}}\r\n0\r\n\r\n"
+        ));
+        let reply = client.reply();
+        assert_eq!(reply.status, 200);
+        let left = reply.header("ratelimit").unwrap().split([';', '=']).nth(2).unwrap().to_owned();
+        left.parse::<u64>().unwrap()
+    };
+    let trickle = |last: u8| {
+        let mut client = Client::connect_from([127, 0, 0, last].into(), tollgate.address);
+        client.send(format!("{NUMBERS}content-length: 1048576\r\n\r\n{{"));
+        client
+    };
+    let mut held: Vec<_> = (0..20).map(|_| trickle(2)).collect();
+    eventually("an address gets half of the room", || origin.connections() == 4);
+    assert_eq!(ask(3), 1_000_000 - 7);
+    // The others of the first ask for all that is left to them.
+    held.extend((0..20).map(|_| trickle(4)));
+    eventually("the next gets half of the rest", || origin.connections() == 4 + 1 + 12);
+    assert_eq!(ask(5), 1_000_000 - 7);
+    drop(held);
+    // Small bodies of the same worker leave room as well.
+    let _small: Vec<_> = (0..40)
+        .map(|_| {
+            let mut client = Client::connect_from([127, 0, 0, 6].into(), tollgate.address);
+            client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\nx");
+            client
+        })
+        .collect();
+    assert_eq!(ask(7), 1_000_000 - 7);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::before;
-use crate::harness::{Client, Latch, Origin, PATIENCE, Tollgate, eventually};
+use crate::harness::{Client, Config, Latch, Origin, PATIENCE, Tollgate, becomes, eventually};
 
 /// `TOLLGATE_TEST_BODY_MIB=1024` for the full size.
 fn large() -> usize {
@@ -101,6 +101,42 @@ fn a_large_download_with_a_length_takes_constant_memory() {
 #[test]
 fn a_large_download_in_chunks_takes_constant_memory() {
     download(true);
+}
+
+/// A string of all of it, before the number that tells the cost, and every byte a unit of another policy.
+#[test]
+fn a_large_download_that_tells_its_cost_takes_constant_memory() {
+    const BEGIN: &str = "{\"text\":\"";
+    const END: &str = "\",\"usage\":{\"total_tokens\":7}}";
+    let length = BEGIN.len() + large() + END.len();
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        conn.send(format!("{head}{BEGIN}").as_bytes())?;
+        send_body(&mut conn.stream, large(), false)?;
+        conn.send(END.as_bytes())
+    });
+    let tollgate = Tollgate::start(
+        Config::new(
+            &[origin.address],
+            "policies:
+  tokens: { algorithm: sliding_window, key: ip, limit: 1000/1d, cost: { response: openai, reserve: 100 } }
+  bytes: { algorithm: fixed_window, key: ip, limit: 1PiB/1d, cost: { response: bytes, reserve: 1MiB } }
+",
+        )
+        .with_policy("tokens, bytes"),
+    );
+    let mut client = Client::connect(tollgate.address);
+    assert_memory_stays(&tollgate, || {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let head = client.head();
+        assert_eq!(client.skip_body(&head).unwrap(), length);
+    });
+    for (policy, units) in [("tokens", 7), ("bytes", length as u64)] {
+        let path = format!("/v1/limits?policy={policy}&key=ip:127.0.0.1");
+        becomes(Some(units), || tollgate.admin("GET", &path).json()["limits"][0]["used"].as_u64());
+    }
 }
 
 /// Writes until the other side has taken nothing for a while, or `length` bytes are gone: how many are.

@@ -14,6 +14,7 @@ mod properties;
 mod rates;
 mod refunds;
 mod rules;
+mod settlements;
 mod shadow;
 mod shared;
 mod sliding_window;
@@ -107,6 +108,7 @@ macro_rules! store_suite {
                 refunds::a_refunded_value_was_not_seen,
                 refunds::a_value_that_another_request_relies_on_stays,
                 refunds::refunds_go_before_what_is_taken,
+                settlements::settlements_agree_with_the_definition,
             );
         }
     };
