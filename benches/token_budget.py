@@ -312,7 +312,7 @@ async def main():
     parser.add_argument("--only", action="append", choices=CONTESTANTS)
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--keep", help="a directory for configurations and logs")
+    parser.add_argument("--keep", type=os.path.abspath, help="a directory for configurations and logs")
     options = parser.parse_args()
     chosen = [name for name in options.only or CONTESTANTS if options.tollgate or not CONTESTANTS[name].tollgate]
     if any(not CONTESTANTS[name].tollgate for name in chosen) and not (options.venv / "bin/litellm").exists():
