@@ -69,6 +69,10 @@ algorithms[7] = {
   take = function(state, _, cost)
     state[2], state[DRAINED_BY] = state[2] + cost, false
   end,
+  charge = function(state, policy, cost)
+    drain_for(state, policy)
+    state[2], state[DRAINED_BY] = state[2] + cost, false
+  end,
   count_denied = function(state, policy, cost)
     local whole, burst = state[2], policy[3]
     if cost > burst then return false end

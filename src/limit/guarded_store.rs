@@ -179,7 +179,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
 /// The same check with `policy`, an instance's share of its own. A reservation is never more than that.
 fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
-    let cost = match policy.cost.of_response() {
+    let cost = match check.policy.cost.of_response() {
         Some(_) => check.cost.min(policy.most_admissible()),
         None => check.cost,
     };

@@ -155,7 +155,9 @@ impl<'a> Checks<'a> {
             let Reserve { number, default, max, prompt, .. } = &cost.reserve;
             let body = body.filter(|body| body.len() <= cost.max_request);
             let number = body.zip(number.as_ref()).and_then(|(body, number)| number.read(body));
-            self.max_output = self.max_output.max(number);
+            // The upstream may obey another name than the one that counts.
+            let greatest = body.zip(cost.reserve.number.as_ref()).and_then(|(body, of)| of.greatest(body));
+            self.max_output = self.max_output.max(greatest.map(|greatest| greatest.max(*default)));
             let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
             let units = number.unwrap_or(*default).saturating_add(prompt).min(*max);
             check.cost = units.clamp(1, check.policy.most_admissible().max(1));
@@ -260,7 +262,7 @@ fn cost_in_header(
 }
 
 /// Parses decimal digits only, saturating.
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

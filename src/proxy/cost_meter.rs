@@ -3,9 +3,12 @@
 use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 
-use super::reservation::{Charge, MissingReason, ReservationGuard, ReservedCost};
+use super::{
+    checks::number,
+    reservation::{Charge, MissingReason, ReservationGuard, ReservedCost},
+};
 use crate::{
-    config::model::{Measure, NumberSource, ResponseCost},
+    config::model::{Measure, MissingCost, NumberSource, ResponseCost},
     response_cost::{BodyScanner, Found, MAX_NUMBER, Unscannable},
 };
 
@@ -93,6 +96,12 @@ impl CostMeter {
         }
     }
 
+    /// Whether the trailers tell a part of a cost.
+    pub(super) fn reads_trailers(&self) -> bool {
+        let numbers = self.reservation.costs().iter().flat_map(|cost| cost.settings.numbers());
+        numbers.into_iter().any(|number| matches!(number.source, NumberSource::Trailer(_)))
+    }
+
     /// Reads the trailers.
     pub(super) fn read_trailers(&mut self, trailers: &HeaderMap) {
         for (reading, cost) in self.readings.iter_mut().zip(self.reservation.costs()) {
@@ -131,20 +140,25 @@ impl CostMeter {
             Found::Nothing if is_error => Charge::NONE,
             // Leaving before the last chunk is no way around.
             _ if !is_complete => {
-                let estimate = match settings.counts_tokens() {
-                    true => {
-                        let output = (self.passed / BYTES_PER_TOKEN).min(self.reservation.max_output());
-                        self.reservation.request_bytes() / BYTES_PER_TOKEN + output
-                    }
-                    false => 0,
-                };
+                let estimate = if settings.counts_tokens() { self.estimate() } else { 0 };
                 let units = reserved.max(estimate).max(found.number().unwrap_or(0));
                 Charge::told(units)
+            }
+            Found::Nothing if settings.asks() && settings.missing == MissingCost::Reserved => {
+                // The client may have kept the usage from being asked for.
+                let missing = cost.missing(MissingReason::NoNumber);
+                Charge { units: missing.units.max(self.estimate()), ..missing }
             }
             Found::Unusable => cost.missing(MissingReason::FaultyNumber),
             _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason)),
         };
         Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
+    }
+
+    /// About the tokens of the prompt, and of the output that has passed. That is not more than the request asks for.
+    fn estimate(&self) -> u64 {
+        let output = (self.passed / BYTES_PER_TOKEN).min(self.reservation.max_output());
+        self.reservation.request_bytes() / BYTES_PER_TOKEN + output
     }
 
     /// What the response has told so far of the cost of this index.
@@ -187,8 +201,12 @@ fn in_header(settings: &ResponseCost, headers: &HeaderMap) -> Found {
 
 /// The number in the field of this name.
 fn in_field(headers: &HeaderMap, name: &HeaderName, times: u64) -> Found {
-    let Some(value) = headers.get(name) else { return Found::Nothing };
-    let number = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let mut lines = headers.get_all(name).iter();
+    let number = match (lines.next(), lines.next()) {
+        (None, _) => return Found::Nothing,
+        (Some(only), None) => number(only.as_bytes().trim_ascii()),
+        (Some(_), Some(_)) => None,
+    };
     match number.filter(|number| *number <= MAX_NUMBER) {
         Some(number) => Found::Number(number.saturating_mul(times)),
         None => Found::Unusable,

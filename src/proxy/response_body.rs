@@ -153,7 +153,7 @@ impl UpstreamBody {
             }
         }
         let is_last = frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream();
-        if self.connection.is_metered() {
+        if self.connection.is_metered() || self.usage_filter.is_some() {
             return self.meter(frame, is_last, cx);
         }
         if is_last {

@@ -58,6 +58,12 @@ pub(super) fn upstream_request<S>(
         ReceivedBody::Whole(bytes) if bytes.is_empty() => (RequestBody::Empty, None),
         ReceivedBody::Whole(bytes) => (RequestBody::Buffered(Box::new(bytes)), None),
         ReceivedBody::Edited(bytes) => {
+            // They are those of the client's body.
+            for name in ["content-digest", "digest", "content-md5"] {
+                head.headers.remove(name);
+            }
+            // The filter that takes the usage out can't edit a compressed stream.
+            head.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
             (RequestBody::Buffered(Box::new(bytes)), None)
         }
@@ -236,9 +242,7 @@ fn narrow_codings(exchange: &Exchange, headers: &mut HeaderMap) {
             is_gzip && !parts.any(|weight| matches!(weight, b"q=0" | b"q=0.0" | b"q=0.00" | b"q=0.000"))
         })
     });
-    // A filter can't edit a compressed stream.
-    let filters = costs.iter().any(|cost| cost.settings.asks());
-    let codings = if takes_gzip && !filters { "gzip, identity" } else { "identity" };
+    let codings = if takes_gzip { "gzip, identity" } else { "identity" };
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(codings));
 }
 

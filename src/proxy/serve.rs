@@ -112,6 +112,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             Ok(forwarded) => forwarded,
             Err(reply) => return Ok(Box::pin(served.forward_failed(*reply, upload)).await),
         };
+        forwarded.meter();
         if let Some(hinted) = hinted {
             hinted.flushed().await;
         }
@@ -122,7 +123,6 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Record the response, and refund the units that it does not cost.
         served.responded(&forwarded, route, &found, is_safe);
         served.settle(|| response_status(&forwarded.response)).await;
-        forwarded.meter();
 
         // Respond.
         if let Some(upgrade) = upgrade

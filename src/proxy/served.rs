@@ -3,7 +3,6 @@
 use std::{rc::Rc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request};
-use http_body::Body;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
@@ -414,11 +413,11 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         let is_denied = self.worker.store.look(&least).await.is_ok_and(|decision| !decision.admitted);
         let Some(ReceivedBody::Stream(body)) = self.body.take_if(|_| !is_denied) else { return Ok(()) };
         let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let length = body.size_hint().exact();
         let is_json = is_json(&context.request().headers);
         let mut body = match is_json {
             true => {
-                let limit = checks.longest_request();
+                let max_body = worker.config().max_body(context.route, self.client.listener());
+                let limit = checks.longest_request().min(max_body.map_or(usize::MAX, |max| max as usize));
                 let room = (&*worker.body_room, self.exchange.address());
                 let received = receive_up_to(body, limit, room, self.client.connection(), limits).await;
                 received.map_err(|reply| {
@@ -432,7 +431,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
             ReceivedBody::Whole(bytes) => Some(&bytes[..]),
             _ => None,
         };
-        let asks = checks.reserve(whole, whole.map(|whole| whole.len() as u64).or(length).unwrap_or(0));
+        let asks = checks.reserve(whole, body.least_length());
         if asks && let Some(edited) = whole.and_then(ask_for_usage) {
             body = ReceivedBody::Edited(edited.into());
         }

@@ -127,9 +127,9 @@ impl CheckedOutConnection {
     /// Reads `incoming` to its end, for a moment at most, once the client has the whole response: an empty HTTP/2
     /// frame or trailers may follow. If trailers that decide the cost of a call do not arrive, the call is charged.
     pub(super) fn read_end(mut self, incoming: IncomingBody) {
-        if !self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
-            && let Some(reservation) = self.reservation.take()
-        {
+        let waits_for_trailers = self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
+            || self.meter.as_ref().is_some_and(|meter| meter.reads_trailers());
+        if !waits_for_trailers && let Some(reservation) = self.reservation.take() {
             if let Some(meter) = self.meter.take() {
                 meter.finish();
             }

@@ -30,10 +30,20 @@ impl RequestNumber {
     /// The number of the request with this body. `None`: it has none, or one that is not a number from 0 to
     /// [`MAX_NUMBER`](super::MAX_NUMBER).
     pub fn read(&self, body: &[u8]) -> Option<u64> {
+        self.choose(body, |numbers| numbers.iter().find(|found| **found != Found::Nothing)?.number())
+    }
+
+    /// The greatest of all numbers that the request has at these paths. `None`: it has none.
+    pub fn greatest(&self, body: &[u8]) -> Option<u64> {
+        self.choose(body, |numbers| numbers.iter().filter_map(|found| found.number()).max())
+    }
+
+    /// The chosen number, times the responses that the request asks for.
+    fn choose(&self, body: &[u8], choose: impl FnOnce(&[Found]) -> Option<u64>) -> Option<u64> {
         let mut json = JsonScanner::new(self.numbers.clone());
         json.read(body);
         let (count, numbers) = json.found().split_last()?;
-        let number = numbers.iter().find(|found| **found != Found::Nothing)?.number()?;
+        let number = choose(numbers)?;
         match count {
             Found::Nothing => Some(number),
             Found::Number(count) => Some(number.saturating_mul((*count).max(1))),

@@ -37,6 +37,12 @@ pub(in crate::config) fn report(
     }
 }
 
+/// Whether `response` counts the tokens of a provider, whose responses take long.
+fn is_preset(response: Cursor<'_>) -> bool {
+    let word = response.scalar().or_else(|| response.entry("preset")?.scalar());
+    word.is_some_and(|word| word != "bytes")
+}
+
 /// Reports what does not go with a cost that the `response` tells.
 fn report_beside_response(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, response: Cursor<'_>) {
     let report = |key: &str, help: &str| {
@@ -64,6 +70,14 @@ fn report_beside_response(mapping: &MappingCursor<'_>, policy: &PolicySettings<'
     let counts_bytes = response.scalar() == Some("bytes");
     match kind {
         Algorithm::FixedWindow | Algorithm::SingleCounter => {}
+        Algorithm::Gcra { .. } if is_preset(response) => {
+            let help =
+                "for streams, `algorithm: sliding_window` gives back what a response did not cost".to_owned();
+            response.warn(
+                "gcra refunds little after a long response: what has drained meanwhile stays charged",
+                help,
+            );
+        }
         Algorithm::SlidingWindow { .. } | Algorithm::SlidingCounter | Algorithm::Gcra { .. }
             if !counts_bytes => {}
         Algorithm::Concurrency | Algorithm::Distinct => {}

@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep};
 use super::guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost};
 use crate::{
     config::model::Measure,
-    limit::{Check, DecisionSource, Receipt, Store, Taken},
+    limit::{Check, DecisionSource, Receipt, Store, Taken, Unavailable},
     proxy::worker::Worker,
+    telemetry::metrics::WorkerMetrics,
 };
 
 /// The pause before a settlement is tried again that the store has not got; it doubles with each attempt.
@@ -72,11 +73,13 @@ impl<'a, S: Store> OpenCosts<'a, S> {
     pub(super) async fn settle(&mut self, request: &RequestProgress) {
         let charges: Option<SmallVec<[Charge; 1]>> =
             request.costs().iter().map(ReservedCost::charge).collect();
-        let taken = match charges {
-            Some(charges) => self.close(&charges),
-            None => self.take_more(request.costs()),
-        };
-        self.send(taken).await;
+        match charges {
+            Some(charges) => {
+                let taken = self.close(&charges);
+                self.send(taken).await;
+            }
+            None => self.take_more(request.costs()).await,
+        }
     }
 
     /// Settles what is left when the request has ended. One that was sent, and has no response, costs what it has
@@ -121,24 +124,28 @@ impl<'a, S: Store> OpenCosts<'a, S> {
     }
 
     /// Takes the units of bytes that have passed beyond the reserved ones. Of them, only the last step may be refunded.
-    fn take_more(&mut self, costs: &[ReservedCost]) -> SmallVec<[Taken<'a>; 1]> {
+    /// What the store has not got is asked for again with the next bytes, or at the end.
+    async fn take_more(&mut self, costs: &[ReservedCost]) {
         let metrics = self.worker.metrics();
-        let mut taken = SmallVec::new();
         for (open, cost) in self.open.iter_mut().zip(costs) {
             let more = cost.units.get() - open.passed - open.check.cost;
             if more == 0 || cost.settings.measure != Measure::Bytes {
                 continue;
             }
-            metrics.reserve_cost(open.policy, more);
             let check = Check { cost: 0, ..open.check.clone() };
-            taken.push(Taken { check, receipt: open.receipt, actual: more });
+            let taken = Taken { check, receipt: open.receipt, actual: more };
+            match self.worker.store.settle(std::slice::from_ref(&taken)).await {
+                Ok(()) => {}
+                Err(error) if error.may_have_run() => note_lost(metrics, &error),
+                Err(_) => continue,
+            }
+            metrics.reserve_cost(open.policy, more);
             let step = cost.settings.reserve.default.min(more);
             open.passed += open.check.cost + more - step;
             open.check.cost = step;
             open.receipt.time = open.receipt.time.saturating_add(micros_since(open.taken));
             open.taken = Instant::now();
         }
-        taken
     }
 
     /// Sends each settlement by itself, so that one that the store has not got may be sent again.
@@ -148,10 +155,7 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         for (one, result) in taken.into_iter().zip(results) {
             match result {
                 Ok(()) => {}
-                Err(error) if error.may_have_run() => {
-                    self.worker.metrics().thread().settlements_lost().inc();
-                    tracing::debug!(%error, "can't tell whether the store has settled a cost: it stays as it is");
-                }
+                Err(error) if error.may_have_run() => note_lost(self.worker.metrics(), &error),
                 Err(_) => self.late.push(one),
             }
         }
@@ -193,6 +197,11 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             self.worker.metrics().thread().settlements_lost().inc();
         }
     }
+}
+
+fn note_lost(metrics: &WorkerMetrics, error: &Unavailable) {
+    metrics.thread().settlements_lost().inc();
+    tracing::debug!(%error, "can't tell whether the store has settled a cost: it stays as it is");
 }
 
 fn micros_since(instant: Instant) -> i64 {

@@ -77,7 +77,7 @@ impl ReservedCost {
             settings: Arc::clone(settings),
             reserved: check.cost,
             units: Cell::new(check.cost),
-            max_excess: check.policy.most_admissible(),
+            max_excess: check.policy.tiers.iter().map(|tier| tier.limit).min().unwrap_or_default(),
             charge: Cell::new(None),
         }
     }

@@ -251,6 +251,11 @@ impl StoreShard {
             None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
         });
         self.write(name, found, check, now, cost, &verdict);
+        // The limit may be used up by now, and is protected then.
+        let Some(index) = self.find(name) else { return };
+        let verdict =
+            self.with_rule(check.policy, now, |rule| self.state_at(index).read(rule, now, 0, &check.detail));
+        self.update_protection(index, now, &verdict);
     }
 
     /// Refunds `cost` units of those that `check` took at the time `at`.

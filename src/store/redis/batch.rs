@@ -61,7 +61,7 @@ pub(super) struct Batch {
     other_keys: KeySet,
     /// The policies; requests refer to them by position.
     policies: SmallVec<[PolicyDescription; 4]>,
-    /// Refunds, which the script does before all decisions.
+    /// Settlements, which the script does before all decisions.
     settlements: PackedValues,
     settlement_count: u64,
     settlement_waiters: Vec<oneshot::Sender<DecisionReply>>,
@@ -355,7 +355,9 @@ impl Batch {
             });
         }
         for sender in self.settlement_waiters {
-            let _gone = sender.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
+            let settled = RequestReply { time, admitted: true, numbers: SmallVec::new() };
+            let _gone =
+                sender.send(if outcome.is_ok() { Ok(settled) } else { Err(Failure::out_of_memory()) });
         }
         outcome
     }

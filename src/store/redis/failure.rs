@@ -222,6 +222,8 @@ fn kind_by_text(error: &RedisError) -> StoreFailure {
     let code = error.code().unwrap_or_default();
     let says = |word: &str| code == word || error.detail().is_some_and(|detail| detail.contains(word));
     match () {
+        // The script has written something before the cause.
+        () if code == "PARTIAL" => StoreFailure::Protocol,
         () if says("OOM") => StoreFailure::OutOfMemory,
         () if says("READONLY") => StoreFailure::ReadOnly,
         () if RIGHTS.into_iter().any(says) => StoreFailure::Rights,

@@ -167,7 +167,7 @@ fn serve(conn: &mut Conn, gates: &Mutex<Gates>) -> std::io::Result<()> {
 /// Two instances before the same origin.
 struct Site {
     instances: [Service; 2],
-    origin: Origin,
+    _origin: Origin,
     /// Those of the next streams.
     gates: Arc<Mutex<Gates>>,
     /// Of each customer.
@@ -192,7 +192,7 @@ impl Site {
         for Service(tollgate) in &instances {
             eventually("each knows of the other", || tollgate.metric("tollgate_instances") == 2.0);
         }
-        Self { instances, origin, gates, limit }
+        Self { instances, _origin: origin, gates, limit }
     }
 
     fn tollgate(&self, instance: usize) -> &Tollgate {
