@@ -141,10 +141,8 @@ impl<'p> Model<'p> {
         let left = (i128::from(units) * i128::from(window) - drained).max(0);
         self.level = (now, (self.level(now) - left).max(0));
         for tier in 0..self.policy.tiers.len() {
-            let (current, part) = (self.part(tier, now), self.part(tier, at));
-            if let Some(taken) =
-                self.parts.get_mut(&(tier, part)).filter(|_| part >= current - self.earlier())
-            {
+            let (oldest, part) = (self.part(tier, now) - self.earlier(), self.part(tier, at));
+            if let Some(taken) = self.parts.get_mut(&(tier, part)).filter(|_| part >= oldest) {
                 *taken = taken.saturating_sub(units);
             }
         }
