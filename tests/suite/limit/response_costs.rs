@@ -84,6 +84,10 @@ impl Plan {
         )
     }
 
+    fn leaves_early(&self) -> bool {
+        matches!(self.fate, Fate::LeavesEarly | Fate::LeavesEarlyAndBreaks)
+    }
+
     /// What it costs in the end.
     fn cost(&self) -> u64 {
         match self.fate {
@@ -215,7 +219,8 @@ impl Site {
     /// were admitted.
     fn open(&self, plans: &[Plan]) -> Vec<Stream> {
         let (barrier, streams) = (Barrier::new(plans.len()), Mutex::new(Vec::new()));
-        let is_open = AtomicBool::new(false);
+        // An upstream is waited for ten seconds after its client has gone: those go last.
+        let (is_open, last) = (AtomicBool::new(false), Latch::new());
         let before: BTreeMap<Limit, u64> =
             plans.iter().map(|plan| (plan.limit, self.used(0, plan.limit).unwrap())).collect();
         thread::scope(|scope| {
@@ -234,20 +239,28 @@ impl Site {
                 .iter()
                 .enumerate()
                 .map(|(number, &plan)| {
-                    let (barrier, streams) = (&barrier, &streams);
+                    let (barrier, streams, last) = (&barrier, &streams, &last);
                     scope.spawn(move || {
                         let instance = number / 10 % 2;
                         let client = Client::connect(self.tollgate(instance).address);
                         barrier.wait();
+                        if plan.leaves_early() {
+                            last.wait();
+                        }
                         if let Some(client) = begin(client, plan) {
                             streams.lock().unwrap().push(Stream { plan, instance, client });
                         }
                     })
                 })
                 .collect();
-            clients.into_iter().for_each(|client| client.join().unwrap());
+            let (early, others): (Vec<_>, Vec<_>) =
+                clients.into_iter().zip(plans).partition(|(_, plan)| plan.leaves_early());
+            let mut ended: Vec<_> = others.into_iter().map(|(client, _)| client.join()).collect();
+            last.open();
+            ended.extend(early.into_iter().map(|(client, _)| client.join()));
             is_open.store(true, SeqCst);
             assert!(watch.join().unwrap() > 0);
+            ended.into_iter().for_each(|ended| ended.unwrap());
         });
         let streams = streams.into_inner().unwrap();
         let left = streams.iter().filter(|stream| stream.client.is_some()).count() as f64;
@@ -283,7 +296,7 @@ impl Site {
 /// `None`.
 fn begin(mut client: Client, plan: Plan) -> Option<Option<Client>> {
     client.send(plan.request());
-    if matches!(plan.fate, Fate::LeavesEarly | Fate::LeavesEarlyAndBreaks) {
+    if plan.leaves_early() {
         client.wait_until_read();
         client.reset();
         return Some(None);
@@ -307,7 +320,7 @@ fn config(origin: &Origin, redis: &str, limit: u64) -> String {
         "
 store: {{ redis: {{ {redis}, timeout: 5s }} }}
 shutdown: {{ drain: 5m }}
-upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"], timeouts: {{ connect: 60s, response: 5m }} }} }}
 policies:
   fixed:
     {{ algorithm: fixed_window, key: 'header:x-customer', limits: [{limit}/1d, 100000/30d], cost: {{ response: openai, reserve: {RESERVED} }} }}
@@ -373,7 +386,7 @@ fn bytes_of_parallel_downloads_are_charged_to_the_byte(redis: &Deployment) {
     let config = format!(
         "
 store: {{ redis: {{ {}, timeout: 5s }} }}
-upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"], timeouts: {{ connect: 60s, response: 5m }} }} }}
 policies:
   fixed:
     {{ algorithm: fixed_window, key: 'header:x-customer', limit: 1PiB/1d, cost: {{ response: bytes, reserve: 1KiB }} }}
@@ -488,8 +501,9 @@ fn is_settled(site: &Site, plans: &[Plan], leaves_all: bool) -> bool {
     let left = lost * (RESERVED - 60);
     let expected = sum(plans.iter().copied());
     let used: BTreeMap<_, _> = expected.keys().map(|&limit| (limit, site.used(0, limit).unwrap())).collect();
-    for (limit, told) in &expected {
-        assert!(used[limit] >= *told, "{limit:?}: {} of {told}", used[limit]);
+    // An instance that does not reach Redis says 0.
+    if expected.iter().any(|(limit, told)| used[limit] < *told) {
+        return false;
     }
     let above = used.values().sum::<u64>() - expected.values().sum::<u64>();
     if leaves_all { above == left } else { above <= left }

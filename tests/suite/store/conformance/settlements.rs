@@ -208,7 +208,7 @@ fn replay<S: Subject>(policies: &[Policy], steps: &[Step]) -> Result<(), TestCas
                 let decision = harness.decide(&[check(policy, "ip:1", cost)]);
                 prop_assert_eq!(decision.admitted, model.admits(now, cost), "{} takes {}", policy.name, cost);
                 let verdict = decision.verdicts[0];
-                if decision.admitted && cost > 0 {
+                if decision.admitted {
                     model.charge(now, cost);
                     open.push(Taken { policy: index, cost, receipt: decision.receipt(0) });
                 } else if let Some(retry_after) = verdict.retry_after {
