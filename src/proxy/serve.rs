@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio::task::yield_now;
 
 use super::{
     affinity::{StickyCookie, request_key},
@@ -122,7 +123,10 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Record the response, and refund the units that it does not cost.
         served.responded(&forwarded, route, &found, is_safe);
         served.settle(|| response_status(&forwarded.response)).await;
-        forwarded.meter();
+        if forwarded.meter(served.exchange.is_head()) {
+            // Let the reservation's task ask the store first: the client's next request arrives later.
+            yield_now().await;
+        }
 
         // Respond.
         if let Some(upgrade) = upgrade

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, reques
 use http_body::Body;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
+use tokio::task::yield_now;
 
 use super::{
     bans::{BanMatch, record_offense},
@@ -207,6 +208,8 @@ impl<'a, S> Served<'a, S> {
                     meter.finish();
                 }
                 reservation.completed();
+                // As in `settle`: the client's next request arrives later.
+                yield_now().await;
             }
         }
         let Self { worker, exchange, body, .. } = self;

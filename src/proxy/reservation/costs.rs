@@ -2,18 +2,21 @@
 //! gets the difference.
 
 use std::{
+    future::poll_fn,
+    slice,
     sync::atomic::{AtomicUsize, Ordering},
+    task::Poll,
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, LocalBoxFuture};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
 use super::guard::{Charge, RequestProgress, RequestStage, ReservedCost};
 use crate::{
     config::model::Measure,
-    limit::{Check, Receipt, Store, Taken},
+    limit::{Check, Receipt, Store, Taken, Unavailable},
     proxy::worker::Worker,
 };
 
@@ -25,10 +28,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const MAX_LATE: usize = 16_384;
 static LATE: AtomicUsize = AtomicUsize::new(0);
 
+/// Most settlements of a request that are under way before more units of bytes are taken. Later ones take them together.
+const MAX_SENDING: usize = 8;
+
+/// A settlement that the store is asked for, and its result.
+type Sending<'a> = LocalBoxFuture<'a, (Taken<'a>, Result<(), Unavailable>)>;
+
 /// The units that one request has reserved.
 pub(super) struct OpenCosts<'a, S> {
     worker: &'a Worker<S>,
     open: SmallVec<[OpenCost<'a>; 1]>,
+    /// Settlements that are under way. The next one does not wait for them: the end of the response follows at once, and
+    /// the client's next request arrives later.
+    sending: Vec<Sending<'a>>,
     /// Settlements that the store has not got.
     late: SmallVec<[Taken<'a>; 1]>,
     decided: Instant,
@@ -45,7 +57,13 @@ struct OpenCost<'a> {
 
 impl<'a, S: Store> OpenCosts<'a, S> {
     pub(super) fn new(worker: &'a Worker<S>) -> Self {
-        Self { worker, open: SmallVec::new(), late: SmallVec::new(), decided: Instant::now() }
+        Self {
+            worker,
+            open: SmallVec::new(),
+            sending: Vec::new(),
+            late: SmallVec::new(),
+            decided: Instant::now(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -67,23 +85,32 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         self.open.iter().filter_map(settings).collect()
     }
 
-    /// Charges bytes that have passed, and settles all costs once the response has told them.
-    pub(super) async fn settle(&mut self, request: &RequestProgress) {
+    /// Whether settlements are under way.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.sending.is_empty()
+    }
+
+    /// Charges bytes that have passed, and settles all costs once the response has told them: begins to, for
+    /// [`OpenCosts::sent`].
+    pub(super) fn settle(&mut self, request: &RequestProgress) {
         let charges: Option<SmallVec<[Charge; 1]>> =
             request.costs().iter().map(ReservedCost::charge).collect();
-        let taken = match charges {
-            Some(charges) => self.close(&charges),
-            None => self.take_more(request.costs()),
-        };
-        self.send(taken).await;
+        match charges {
+            Some(charges) => {
+                let taken = self.close(&charges);
+                self.send(taken);
+            }
+            None if self.sending.len() < MAX_SENDING => {
+                let taken = self.take_more(request.costs());
+                self.send(taken);
+            }
+            None => {}
+        }
     }
 
     /// Settles what is left when the request has ended. One that was sent, and has no response, costs what it has
     /// reserved: the upstream may have processed it.
     pub(super) async fn end(&mut self, request: &RequestProgress) {
-        if self.open.is_empty() {
-            return;
-        }
         let is_sent = !matches!(request.stage(), RequestStage::Unsent | RequestStage::Refused);
         let reserved = |cost: &ReservedCost| match is_sent {
             true => Charge { units: cost.units.get(), is_missing: true },
@@ -92,7 +119,8 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         let charges: SmallVec<[Charge; 1]> =
             request.costs().iter().map(|cost| cost.charge().unwrap_or_else(|| reserved(cost))).collect();
         let taken = self.close(&charges);
-        self.send(taken).await;
+        self.send(taken);
+        self.sent().await;
     }
 
     /// The settlements of all costs, by what they are `charges`.
@@ -135,19 +163,36 @@ impl<'a, S: Store> OpenCosts<'a, S> {
     }
 
     /// Sends each settlement by itself, so that one that the store has not got may be sent again.
-    async fn send(&mut self, taken: SmallVec<[Taken<'a>; 1]>) {
+    fn send(&mut self, taken: SmallVec<[Taken<'a>; 1]>) {
         let store = &self.worker.store;
-        let results = join_all(taken.iter().map(|one| store.settle(std::slice::from_ref(one)))).await;
-        for (one, result) in taken.into_iter().zip(results) {
-            match result {
-                Ok(()) => {}
-                Err(error) if error.may_have_run() => {
-                    self.worker.metrics().thread().settlements_lost().inc();
-                    tracing::debug!(%error, "can't tell whether the store has settled a cost: it stays as it is");
-                }
-                Err(_) => self.late.push(one),
-            }
+        for one in taken {
+            let sending = async move {
+                let result = store.settle(slice::from_ref(&one)).await;
+                (one, result)
+            };
+            self.sending.push(sending.boxed_local());
         }
+    }
+
+    /// Asks the store for all settlements that are under way, and waits for their results.
+    pub(super) async fn sent(&mut self) {
+        let Self { worker, sending, late, .. } = self;
+        poll_fn(|cx| {
+            sending.retain_mut(|one| {
+                let Poll::Ready((taken, result)) = one.as_mut().poll(cx) else { return true };
+                match result {
+                    Ok(()) => {}
+                    Err(error) if error.may_have_run() => {
+                        worker.metrics().thread().settlements_lost().inc();
+                        tracing::debug!(%error, "can't tell whether the store has settled a cost: it stays as it is");
+                    }
+                    Err(_) => late.push(taken),
+                }
+                false
+            });
+            if sending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Tries again what the store has not got, until the windows have passed.
@@ -168,7 +213,8 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             let elapsed = i64::try_from(self.decided.elapsed().as_micros()).unwrap_or(i64::MAX);
             let mut late = std::mem::take(&mut self.late);
             late.retain(|taken| elapsed < longest_window(taken));
-            self.send(late).await;
+            self.send(late);
+            self.sent().await;
             if is_draining {
                 return self.lose_late();
             }

@@ -195,7 +195,7 @@ impl<'a, S: Store> Reservation<'a, S> {
             match self.renew_until(renewal.as_mut(), next).await {
                 Some(stage) => {
                     self.settle_units(stage).await;
-                    self.costs.settle(&request).await;
+                    self.costs.settle(&request);
                 }
                 None => break,
             }
@@ -216,13 +216,14 @@ impl<'a, S: Store> Reservation<'a, S> {
         self.costs.settle_late().await;
     }
 
-    /// Renews the leases until `end` is ready.
+    /// Renews the leases, and waits for settlements, until `end` is ready.
     async fn renew_until<T>(&mut self, mut renewal: Pin<&mut Sleep>, end: impl Future<Output = T>) -> T {
         let mut end = pin!(end);
         loop {
             tokio::select! {
                 biased;
                 ended = end.as_mut() => return ended,
+                () = self.costs.sent(), if self.costs.is_sending() => {}
                 () = renewal.as_mut(), if !self.leases.is_empty() => {
                     self.renew_leases().await;
                     renewal.as_mut().reset(Instant::now() + self.renewal_period());
