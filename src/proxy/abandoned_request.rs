@@ -12,7 +12,8 @@ use std::{
 };
 
 use http::{Request, Response};
-use http_body_util::{BodyExt, Limited};
+use http_body::Frame;
+use http_body_util::BodyExt;
 use tokio::{task::spawn_local, time::timeout};
 
 use super::{
@@ -29,6 +30,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes of the response's body that are read to find its end.
 const MAX_BODY: usize = 64 << 10;
+/// The same where the body tells the cost: a stream tells it last.
+const MAX_METERED_BODY: usize = 16 << 20;
 
 /// The outcome of sending a request, and its connection.
 pub(super) struct Sent {
@@ -114,20 +117,29 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
             let Ok(response) = result else { return false };
             reservation.responded(response_status(&response));
             let mut meter = CostMeter::new(&reservation, response.status(), response.headers());
-            let mut body = Limited::new(response.into_body(), MAX_BODY);
+            let longest = match &meter {
+                Some(meter) if meter.needs_end() => MAX_METERED_BODY,
+                _ => MAX_BODY,
+            };
+            let (mut body, mut read) = (response.into_body(), 0);
             while let Some(frame) = body.frame().await {
-                let Ok(frame) = frame else { return false };
-                if let (Some(data), Some(meter)) = (frame.data_ref(), &mut meter) {
-                    meter.read(data);
-                }
-                if let Some(trailers) = frame.trailers_ref() {
-                    reservation.call_ended(status_of(trailers));
-                    if let Some(meter) = &mut meter {
-                        meter.read_trailers(trailers);
+                match frame.map(Frame::into_data) {
+                    Ok(Ok(data)) => {
+                        read += data.len();
+                        meter.iter_mut().for_each(|meter| meter.read(&data));
                     }
+                    Ok(Err(frame)) => {
+                        let Some(trailers) = frame.trailers_ref() else { continue };
+                        reservation.call_ended(status_of(trailers));
+                        meter.iter_mut().for_each(|meter| meter.read_trailers(trailers));
+                    }
+                    Err(_) => return false,
+                }
+                if read > longest {
+                    return false;
                 }
             }
-            if let Some(meter) = meter {
+            if let Some(meter) = meter.take() {
                 meter.finish();
             }
             true

@@ -75,6 +75,19 @@ impl CostMeter {
         Some(Box::new(Self { reservation, readings, status, passed: 0, is_over: false }))
     }
 
+    /// Whether the end of the response may tell more than its header.
+    pub(super) fn needs_end(&self) -> bool {
+        self.reservation.costs().iter().any(|ReservedCost { settings, .. }| {
+            settings.measure != Measure::Bytes && !settings.is_told_by_header()
+        })
+    }
+
+    /// Whether trailers may tell a cost.
+    pub(super) fn reads_trailers(&self) -> bool {
+        let mut numbers = self.reservation.costs().iter().flat_map(|cost| cost.settings.numbers());
+        numbers.any(|number| matches!(number.source, NumberSource::Trailer(_)))
+    }
+
     /// Reads a piece of the body.
     pub(super) fn read(&mut self, piece: &[u8]) {
         self.passed += piece.len() as u64;
@@ -94,12 +107,6 @@ impl CostMeter {
         if costs_more {
             self.reservation.costs_more();
         }
-    }
-
-    /// Whether the trailers tell a part of a cost.
-    pub(super) fn reads_trailers(&self) -> bool {
-        let numbers = self.reservation.costs().iter().flat_map(|cost| cost.settings.numbers());
-        numbers.into_iter().any(|number| matches!(number.source, NumberSource::Trailer(_)))
     }
 
     /// Reads the trailers.

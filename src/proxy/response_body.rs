@@ -117,7 +117,12 @@ impl UpstreamBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if let Some(last) = self.held_back.take() {
             if !matches!(*last, Some(Err(_))) {
+                let is_metered = self.connection.is_metered();
                 self.connection.end();
+                if is_metered {
+                    // As in `meter`.
+                    return self.hold_back(*last, cx);
+                }
             }
             return Poll::Ready(*last);
         }
@@ -187,7 +192,6 @@ impl UpstreamBody {
         {
             // What came before the end, or before trailers: it passes first.
             let end = frame.replace(Frame::data(rest));
-            self.connection.end();
             self.held_back = Some(Box::new(end.map(Ok)));
             return Poll::Ready(frame.map(Ok));
         }

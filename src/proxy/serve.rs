@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio::task::yield_now;
 
 use super::{
     affinity::{StickyCookie, request_key},
@@ -112,7 +113,6 @@ pub fn serve<S: StoreAdmin + 'static>(
             Ok(forwarded) => forwarded,
             Err(reply) => return Ok(Box::pin(served.forward_failed(*reply, upload)).await),
         };
-        forwarded.meter();
         if let Some(hinted) = hinted {
             hinted.flushed().await;
         }
@@ -123,6 +123,10 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Record the response, and refund the units that it does not cost.
         served.responded(&forwarded, route, &found, is_safe);
         served.settle(|| response_status(&forwarded.response)).await;
+        if forwarded.meter(served.exchange.is_head()) {
+            // Let the reservation's task ask the store first: the client's next request arrives later.
+            yield_now().await;
+        }
 
         // Respond.
         if let Some(upgrade) = upgrade

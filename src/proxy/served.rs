@@ -5,6 +5,7 @@ use std::{rc::Rc, time::Duration};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
+use tokio::task::yield_now;
 
 use super::{
     bans::{BanMatch, record_offense},
@@ -206,6 +207,8 @@ impl<'a, S> Served<'a, S> {
                     meter.finish();
                 }
                 reservation.completed();
+                // As in `settle`: the client's next request arrives later.
+                yield_now().await;
             }
         }
         let Self { worker, exchange, body, .. } = self;

@@ -3,6 +3,7 @@
 use std::{fmt, rc::Rc, time::Duration};
 
 use http::{HeaderMap, Response, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
@@ -30,14 +31,29 @@ pub(super) struct UpstreamResponse {
 }
 
 impl UpstreamResponse {
-    /// Meters the response, if it tells its cost. A tunnel does not.
-    pub(super) fn meter(&mut self) {
+    /// Meters the response, if it tells its cost. A tunnel does not. Returns whether the cost is known already, because the
+    /// response has no body.
+    pub(super) fn meter(&mut self, is_head: bool) -> bool {
         let Self { response, connection, .. } = self;
+        let status = response.status();
         let reservation = connection.reservation.as_ref();
-        if let Some(reservation) =
-            reservation.filter(|_| response.status() != StatusCode::SWITCHING_PROTOCOLS)
-        {
-            connection.meter = CostMeter::new(reservation, response.status(), response.headers());
+        let Some(reservation) = reservation.filter(|_| status != StatusCode::SWITCHING_PROTOCOLS) else {
+            return false;
+        };
+        let meter = CostMeter::new(reservation, status, response.headers());
+        let has_body = !response.body().is_end_stream()
+            && !is_head
+            && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        match meter {
+            Some(meter) if !has_body && !reservation.waits_for_trailers() => {
+                meter.finish();
+                reservation.completed();
+                true
+            }
+            meter => {
+                connection.meter = meter;
+                false
+            }
         }
     }
 }
@@ -125,11 +141,12 @@ impl CheckedOutConnection {
     }
 
     /// Reads `incoming` to its end, for a moment at most, once the client has the whole response: an empty HTTP/2
-    /// frame or trailers may follow. If trailers that decide the cost of a call do not arrive, the call is charged.
+    /// frame or trailers may follow. If trailers that decide the cost of a request do not arrive, it is charged.
     pub(super) fn read_end(mut self, incoming: IncomingBody) {
-        let waits_for_trailers = self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
-            || self.meter.as_ref().is_some_and(|meter| meter.reads_trailers());
-        if !waits_for_trailers && let Some(reservation) = self.reservation.take() {
+        if !self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
+            && !self.meter.as_ref().is_some_and(|meter| meter.reads_trailers())
+            && let Some(reservation) = self.reservation.take()
+        {
             if let Some(meter) = self.meter.take() {
                 meter.finish();
             }

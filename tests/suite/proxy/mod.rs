@@ -38,6 +38,7 @@ mod redirects;
 mod refused_requests;
 mod refused_uploads;
 mod request_buffering;
+mod response_costs;
 mod rewrite;
 mod signed_paths;
 mod slow_clients;
