@@ -79,7 +79,10 @@ fn as_told() -> Origin {
             if let Some(cost) = of("x-trailer") {
                 let chunk = format!("{:x}\r\n{body}\r\n0\r\nx-query-cost: {cost}\r\n\r\n", body.len());
                 let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n");
-                conn.send(format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}").as_bytes())?;
+                conn.send(
+                    format!("{head}trailer: x-query-cost\r\ntransfer-encoding: chunked\r\n\r\n{chunk}")
+                        .as_bytes(),
+                )?;
             } else if is_left {
                 let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n");
                 conn.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len() + 1).as_bytes())?;
@@ -346,7 +349,7 @@ fn exceptions_of_tokens() {
     assert_eq!((denied.status, denied.header("retry-after").is_some()), (429, true));
     for algorithm in ["sliding_log", "concurrency"] {
         let ended = check(&task, "prompt: estimate", &[("sliding_window", algorithm)]);
-        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.code, Some(78), "{ended:?}");
     }
 }
 
