@@ -232,7 +232,7 @@ fn tokens() {
     // A list.
     let list = task.page.block("yaml", "times: 3");
     let page = task.page.block("yaml", "prompt: estimate");
-    task.restart("prompt: estimate", &[(policies(&page), list.trim_end()), LOG, model.place()]);
+    task.restart("prompt: estimate", &[(policies(&page), policies(&list)), LOG, model.place()]);
     assert_eq!(task.request("KEY", COMPLETIONS, ASKS_400).costs(&[]), [4_000, 420]);
     let streams = r#"{"max_tokens":400,"stream":true,"messages":[]}"#;
     assert_eq!(task.request("KEY", COMPLETIONS, streams).costs(&[])[1], 420);
