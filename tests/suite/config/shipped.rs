@@ -15,7 +15,7 @@ pub(super) struct Machine;
 impl Lookup for Machine {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
-            "TOLLGATE_ADMIN_TOKEN" | "REDIS_PASSWORD" => {
+            "TOLLGATE_ADMIN_TOKEN" | "REDIS_PASSWORD" | "OPENAI_API_KEY" => {
                 Some("9c1185a5c5e9fc54612808977ee8f548b2258d31".to_owned())
             }
             "PEERS_CERTS" => Some("/certs".to_owned()),

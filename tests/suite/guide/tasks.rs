@@ -1,6 +1,6 @@
 //! The pages of `docs/tasks`: their configurations run as they stand there, and their commands print what the pages show.
 
-use std::{env, fs, path::Path, sync::LazyLock};
+use std::{env, fs, path::Path, process::Command, sync::LazyLock};
 
 use jsonwebtoken::Algorithm;
 use regex::Regex;
@@ -9,13 +9,16 @@ use tempfile::TempDir;
 
 use super::{Page, replace};
 use crate::harness::{
-    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, program, request,
-    tollgate,
+    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, printed, program,
+    request,
 };
 
+mod response_costs;
+
 /// What differs from run to run, and what takes its place before texts are compared.
-static VARYING: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
+static VARYING: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
     [
+        (r"\d{4}-\d\d-\d\dT00:00:00\+\d\d:00\[Europe/Berlin\]", "BEGIN OF A MONTH"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"),
         (r"(retry-after: |x-ratelimit-reset: |;t=)\d+", "${1}SECONDS"),
         (r"(^| )\d+(ms|s|m|h)( \d+s)?\b", "${1}DURATION"),
@@ -29,6 +32,8 @@ struct Task {
     origin: Origin,
     issuer: Issuer,
     directory: TempDir,
+    /// The API keys that the page has its reader make, by the names of their variables.
+    keys: Vec<(String, String)>,
     tollgate: Tollgate,
 }
 
@@ -40,8 +45,9 @@ impl Task {
         let directory = TempDir::new().unwrap();
         let issuer = Issuer::new(Algorithm::RS256);
         fs::write(directory.path().join("issuer.pem"), issuer.public()).unwrap();
+        let keys = make_keys(&page, directory.path());
         let tollgate = serve(&page, mark, changes, &origin, &directory);
-        Self { page, origin, issuer, directory, tollgate }
+        Self { page, origin, issuer, directory, keys, tollgate }
     }
 
     /// Another configuration of the page.
@@ -59,16 +65,13 @@ impl Task {
     /// Runs `line` as the page's reader would.
     fn run(&self, line: &str) -> String {
         let line = line.replace("127.0.0.1:8080", &self.tollgate.address.to_string());
-        let binaries = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
-        let path = format!("{}:{}", binaries.display(), env::var("PATH").unwrap_or_default());
-        let mut shell = program("bash", "bash");
-        shell.current_dir(self.directory.path()).args(["-c", &line]);
-        shell.env("PATH", path).env("TOLLGATE_ADMIN", format!("http://{}", self.tollgate.admin));
-        shell.env_remove("TOLLGATE_ADMIN_TOKEN");
+        let mut shell = shell(self.directory.path(), &line);
+        shell.env("TOLLGATE_ADMIN", format!("http://{}", self.tollgate.admin));
         shell.env("ANN", self.token(json!({ "sub": "ann" })));
         shell.env("BOB", self.token(json!({ "sub": "bob" })));
         shell.env("FREE", self.token(json!({ "sub": "acme", "plan": "free" })));
         shell.env("PRO", self.token(json!({ "sub": "globex", "plan": "pro" })));
+        shell.envs(self.keys.iter().cloned());
         String::from_utf8(shell.output().unwrap().stdout).unwrap()
     }
 
@@ -84,10 +87,10 @@ impl Task {
     fn shows(&self, mark: &str) {
         for (line, shown) in self.steps(mark) {
             let mut printed = self.run(&line);
-            // What the commands tell of clients comes ten times a second.
-            if ["tollgate blocked", "tollgate bans", "tollgate policies"]
+            // What the commands tell of clients comes ten times a second, and costs are settled after the response.
+            if ["tollgate blocked", "tollgate bans", "tollgate policies", "tollgate limits", "/usage"]
                 .iter()
-                .any(|start| line.starts_with(start))
+                .any(|part| line.contains(part))
                 && !alike(&shown, &printed)
             {
                 eventually(&line, || {
@@ -109,18 +112,40 @@ fn serve(
     origin: &Origin,
     directory: &TempDir,
 ) -> Tollgate {
-    let key = directory.path().join("issuer.pem");
-    let yaml = page.block("yaml", mark);
-    let changes: Vec<_> = changes.iter().map(|(from, to)| (*from, (*to).to_owned())).collect();
+    let (issuer, keys) = (directory.path().join("issuer.pem"), directory.path().join("keys.yaml"));
+    let yaml = replace(&page.block("yaml", mark), changes);
+    let address = origin.address.to_string();
     let places = [
-        ("0.0.0.0:8080", "\"127.0.0.1:0\"".to_owned()),
-        ("127.0.0.1:3000", origin.address.to_string()),
-        ("keys/issuer.pem", file_name(&key).to_owned()),
+        ("0.0.0.0:8080", "\"127.0.0.1:0\""),
+        ("127.0.0.1:3000", address.as_str()),
+        ("keys/issuer.pem", file_name(&issuer)),
+        ("keys.yaml", file_name(&keys)),
     ];
-    let places = places.into_iter().filter(|(from, _)| yaml.contains(from));
-    let all: Vec<_> = places.chain(changes).collect();
-    let all: Vec<_> = all.iter().map(|(from, to)| (*from, to.as_str())).collect();
-    Tollgate::start(Config::yaml(replace(&yaml, &all)))
+    let places: Vec<_> = places.into_iter().filter(|(from, _)| yaml.contains(from)).collect();
+    Tollgate::start(Config::yaml(replace(&yaml, &places)))
+}
+
+/// The shell that runs `line` in `directory`.
+fn shell(directory: &Path, line: &str) -> Command {
+    let binaries = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+    let path = format!("{}:{}", binaries.display(), env::var("PATH").unwrap_or_default());
+    let mut shell = program("bash", "bash");
+    shell.current_dir(directory).args(["-c", line]);
+    shell.env("PATH", path).env_remove("TOLLGATE_ADMIN_TOKEN");
+    shell
+}
+
+/// Runs the page's commands that make API keys in `directory`: the keys, by the variables into which the page puts them.
+fn make_keys(page: &Page, directory: &Path) -> Vec<(String, String)> {
+    let commands = Regex::new(r"(?m)^    (tollgate keys create --file keys.yaml .*)$").unwrap();
+    let names = Regex::new(r"into\s+`\$([A-Z]+)`(?:\s+and\s+`\$([A-Z]+)`)?").unwrap();
+    let names = names.captures(&page.text);
+    let names = names.iter().flat_map(|names| names.iter().skip(1).flatten());
+    let made = commands.captures_iter(&page.text).map(|command| {
+        let made = printed(&mut shell(directory, &command[1]));
+        made.split_whitespace().find(|word| word.starts_with("tgk_")).expect(&made).to_owned()
+    });
+    names.map(|name| name.as_str().to_owned()).zip(made).collect()
 }
 
 /// Whether this was printed: lines of `…` stand for any lines, and what varies may differ.
@@ -187,13 +212,8 @@ fn plans_of_tokens() {
 
 #[test]
 fn plans_of_keys() {
-    let directory = TempDir::new().unwrap();
-    let file = directory.path().join("keys.yaml");
-    let file = file.to_str().unwrap();
-    let made = tollgate(&["keys", "create", "--file", file, "--customer", "acme", "--plan", "pro"]);
-    let key = made.stdout.lines().find(|line| line.contains("tgk_")).expect(&made.stderr);
-    let key = key.split_whitespace().find(|word| word.starts_with("tgk_")).unwrap();
-    let task = Task::start("plans", "enterprise:", &[("keys.yaml", file)], Origin::ok());
+    let task = Task::start("plans", "enterprise:", &[], Origin::ok());
+    let key = task.keys[0].1.as_str();
     let ask = |path: &str, headers: &[(&str, &str)]| get(task.tollgate.address, path, headers);
     assert_eq!([ask("/", &[]).status, ask("/health", &[]).status], [401, 200]);
     let reply = ask("/", &[("x-api-key", key)]);
