@@ -135,11 +135,12 @@ impl<S: Subject> Harness<S> {
         self.ask(async |store| store.settle(&Taken::all(checks, receipt)).await);
     }
 
-    /// Settles what a decision took of these checks. Those of an algorithm that can't charge more, or a part, are
-    /// refunded.
+    /// Settles what a decision took of these checks. Those that can't be charged more, or a part, are refunded: of some
+    /// algorithms, and where denied requests count.
     pub(crate) fn settle(&self, checks: &[Check<'_>], receipt: Receipt, actual: u64) {
         let mut taken = Taken::all(checks, receipt);
-        for settled in taken.iter_mut().filter(|taken| taken.check.policy.kind.can_settle()) {
+        let can_settle = |policy: &Policy| policy.kind.can_settle() && !policy.count_denied;
+        for settled in taken.iter_mut().filter(|taken| can_settle(taken.check.policy)) {
             settled.actual = actual;
         }
         self.ask(async |store| store.settle(&taken).await);
