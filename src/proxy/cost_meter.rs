@@ -116,7 +116,7 @@ impl CostMeter {
     }
 
     /// The response has ended.
-    pub(super) fn finish(mut self: Box<Self>) {
+    pub(super) fn finish(mut self) {
         self.charge(true);
     }
 

@@ -139,8 +139,7 @@ pub enum RequestBodyError {
 impl RequestBody {
     /// The client's body, to be streamed, of which `begun` was received before. `max`: its maximum length in bytes.
     pub fn stream(
-        begun: Bytes,
-        incoming: Incoming,
+        (begun, incoming): (Bytes, Incoming),
         gate: Option<ContinueGate>,
         client: &Rc<ConnectionState>,
         limits: &ClientLimits,

@@ -156,8 +156,7 @@ fn streamed_body<S>(
     };
     let max = config.max_body(route, client.listener());
     RequestBody::stream(
-        begun,
-        body,
+        (begun, body),
         gate,
         client.connection(),
         &config.client_limits,

@@ -34,7 +34,7 @@ pub(super) fn cost(
     report_mixed(&mapping, &settings);
     if settings.response.is_some() {
         mapping.finish();
-        return response_cost(settings).map(|cost| Cost::Response(Arc::new(cost)));
+        return response_cost(&settings).map(|cost| Cost::Response(Arc::new(cost)));
     }
     let CostSettings { header, default: default_value, max: max_value, .. } = settings;
     if header.is_some() {
@@ -130,7 +130,7 @@ fn report_mixed(mapping: &MappingCursor<'_>, settings: &CostSettings<'_>) {
     }
 }
 
-fn response_cost(settings: CostSettings<'_>) -> Option<ResponseCost> {
+fn response_cost(settings: &CostSettings<'_>) -> Option<ResponseCost> {
     let measure = measure(settings.response?);
     let counts_bytes = settings.response.and_then(Cursor::scalar) == Some(BYTES);
     let reserve = settings.reserve.and_then(|value| reserve(value, counts_bytes));
