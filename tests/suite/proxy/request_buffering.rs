@@ -85,11 +85,11 @@ routes:
         client
     };
     let mut held: Vec<_> = (0..20).map(|_| trickle(2)).collect();
-    eventually("an address gets half of the room", || origin.connections() == 4);
+    eventually("an address gets half of the room", || origin.heads().len() == 4);
     assert_eq!(ask(3), 1_000_000 - 7);
     // The others of the first ask for all that is left to them.
     held.extend((0..20).map(|_| trickle(4)));
-    eventually("the next gets half of the rest", || origin.connections() == 4 + 1 + 12);
+    eventually("the next gets half of the rest", || origin.heads().len() == 4 + 1 + 12);
     assert_eq!(ask(5), 1_000_000 - 7);
     drop(held);
     // Small bodies of the same worker leave room as well.
