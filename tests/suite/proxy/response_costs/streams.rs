@@ -31,7 +31,7 @@ fn streaming() -> Origin {
             match path.strip_prefix("/stream/") {
                 Some(cost) => stream(conn, cost)?,
                 None => {
-                    conn.send(&whole(JSON, format!("{{\"usage\":{{\"total_tokens\":{}}}}}", &path[1..])))?
+                    conn.send(&whole(JSON, format!("{{\"usage\":{{\"total_tokens\":{}}}}}", &path[1..])))?;
                 }
             }
         }
@@ -132,7 +132,7 @@ fn the_next_request_of_a_connection_sees_what_the_last_has_cost(redis: Option<&D
                 "empty" => conn.send(&with_fields("200 OK", &fields, ""))?,
                 "none" => conn.send(format!("HTTP/1.1 204 No Content\r\n{fields}\r\n").as_bytes())?,
                 "head" => {
-                    conn.send(format!("HTTP/1.1 200 OK\r\n{fields}content-length: 9\r\n\r\n").as_bytes())?
+                    conn.send(format!("HTTP/1.1 200 OK\r\n{fields}content-length: 9\r\n\r\n").as_bytes())?;
                 }
                 _ => return Ok(()),
             }
