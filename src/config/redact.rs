@@ -276,6 +276,23 @@ fn user_info(text: &str) -> Option<Range<usize>> {
     Some(text.len() - value.len()..last)
 }
 
+/// The user info of URLs that YAML has cut in two, because it has a space: the rest of it is another value.
+pub(super) fn cut_user_info(text: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    for (at, line) in lines(text) {
+        for (mark, scheme) in line.match_indices("://") {
+            let rest = &line[mark + scheme.len()..];
+            let (Some(space), Some(last)) = (rest.find([' ', '\t']), rest.rfind('@')) else { continue };
+            let authority = rest[..space].split(['/', '?', '#']).next().unwrap_or_default();
+            let authority = authority.trim_end_matches([',', '}', ']', '"', '\'']);
+            if space < last && !is_address(authority) && !authority.contains('@') {
+                ranges.push(at + mark + scheme.len()..at + mark + scheme.len() + last);
+            }
+        }
+    }
+    ranges
+}
+
 /// Whether `before` ends in the path of a URL of HTTP that has no user info.
 fn is_in_path(before: &str) -> bool {
     let Some((scheme, rest)) = before.split_once("://") else { return false };

@@ -6,8 +6,8 @@ use std::{iter, ops::Range};
 
 use super::{
     redact::{
-        Secrets, behind_a_space, credential_ranges, disjoint, is_all_interpolated, is_of_key, mask_ranges,
-        ranges_in_key, shifted, values_of_keys, values_of_some_keys,
+        Secrets, behind_a_space, credential_ranges, cut_user_info, disjoint, is_all_interpolated, is_of_key,
+        mask_ranges, ranges_in_key, shifted, values_of_keys, values_of_some_keys,
     },
     settings::Place,
     yaml::{Key, Node, NodeKind},
@@ -26,6 +26,7 @@ impl Secrets {
         if !is_complete {
             found.ranges.extend(Self::by_words(text).ranges);
         }
+        found.ranges.extend(cut_user_info(text));
         found.ranges = disjoint(found.ranges);
         found
     }
@@ -235,6 +236,8 @@ mod tests {
             "admin: { token:hunter2, token:hunter2 }",
             "x-a: &a { token:hunter2 }\nadmin: *a",
             "store: { redis: { url: \"redis://h\", password:hunter2 } }",
+            "store: { redis: { url: redis://: hunter2,a@host, timout: 1s } }",
+            "store: { redis: { url: redis://:a hunter2,a@host, timout: 1s } }",
             "reply_headers: { set: { x-api-key:hunter2 } }",
             "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"hader:x-api-key=a hunter2&hunter2\"] } }",
             "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"header:x api-key=hunter2\"] } }",

@@ -151,13 +151,16 @@ impl CostMeter {
                 let units = reserved.max(estimate).max(found.number().unwrap_or(0));
                 Charge::told(units)
             }
-            Found::Nothing if settings.asks() && settings.missing == MissingCost::Reserved => {
-                // The client may have kept the usage from being asked for.
-                let missing = cost.missing(MissingReason::NoNumber);
-                Charge { units: missing.units.max(self.estimate()), ..missing }
-            }
             Found::Unusable => cost.missing(MissingReason::FaultyNumber),
-            _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason)),
+            _ => {
+                let missing =
+                    cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason));
+                match settings.asks() && settings.missing == MissingCost::Reserved {
+                    // The client may have kept the usage from being asked for.
+                    true => Charge { units: missing.units.max(self.estimate()), ..missing },
+                    false => missing,
+                }
+            }
         };
         Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
     }

@@ -506,7 +506,7 @@ impl Exchange {
 
     #[cold]
     fn warn_of_faulty_cost(&self, reason: MissingReason) {
-        let Some(held_back) = self.telemetry.upstream_warnings.pass(self.client.timer().now()) else {
+        let Some(held_back) = self.telemetry.cost_warnings.pass(self.client.timer().now()) else {
             return;
         };
         let route = self.route_name().unwrap_or_default();

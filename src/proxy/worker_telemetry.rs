@@ -35,6 +35,8 @@ pub(super) struct WorkerTelemetry {
     pub(super) idle_timeout: Duration,
     /// Limits the warnings about upstreams that fail.
     pub(super) upstream_warnings: Throttle,
+    /// Limits the warnings about responses that do not tell their cost.
+    pub(super) cost_warnings: Throttle,
     /// Limits the messages about clients that are too slow.
     pub(super) cut_off_messages: Throttle,
 }
@@ -67,6 +69,7 @@ impl WorkerTelemetry {
             },
             idle_timeout: config.client_limits.idle_timeout,
             upstream_warnings: Throttle::default(),
+            cost_warnings: Throttle::default(),
             cut_off_messages: Throttle::default(),
         }
     }
