@@ -157,7 +157,7 @@ impl<'a> Checks<'a> {
             let number = body.zip(number.as_ref()).and_then(|(body, number)| number.read(body));
             // The upstream may obey another name than the one that counts.
             let greatest = body.zip(cost.reserve.number.as_ref()).and_then(|(body, of)| of.greatest(body));
-            self.max_output = self.max_output.max(greatest.map(|greatest| greatest.max(*default)));
+            self.max_output = self.max_output.max(greatest);
             let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
             let units = number.unwrap_or(*default).saturating_add(prompt).min(*max);
             check.cost = units.clamp(1, check.policy.most_admissible().max(1));

@@ -8,7 +8,7 @@ use super::{
     reservation::{Charge, MissingReason, ReservationGuard, ReservedCost},
 };
 use crate::{
-    config::model::{Measure, MissingCost, NumberSource, ResponseCost},
+    config::model::{Measure, NumberSource, ResponseCost},
     response_cost::{BodyScanner, Found, MAX_NUMBER, Unscannable},
 };
 
@@ -152,15 +152,7 @@ impl CostMeter {
                 Charge::told(units)
             }
             Found::Unusable => cost.missing(MissingReason::FaultyNumber),
-            _ => {
-                let missing =
-                    cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason));
-                match settings.asks() && settings.missing == MissingCost::Reserved {
-                    // The client may have kept the usage from being asked for.
-                    true => Charge { units: missing.units.max(self.estimate()), ..missing },
-                    false => missing,
-                }
-            }
+            _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason)),
         };
         Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
     }

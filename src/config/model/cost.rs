@@ -252,7 +252,7 @@ pub(in crate::config) struct CostSettings<'t> {
     pub(in crate::config) response: Option<Cursor<'t>>,
     /// The units that a request takes until its response has ended. Then the difference to its cost is refunded, or
     /// charged. For `bytes`, a size.
-    #[setting(either(count = "1..=1000000000", size = "1..=1PiB", mapping(ReserveSettings)))]
+    #[setting(either(count = "1..=1000000000", text = SIZE, mapping(ReserveSettings)))]
     #[setting(unset = "required with `response`", example = "1000", beside = "response: openai")]
     pub(in crate::config) reserve: Option<Cursor<'t>>,
     /// What a response costs that does not say it. One with a status from 400 on costs nothing then.

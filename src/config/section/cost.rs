@@ -138,9 +138,10 @@ fn response_cost(settings: &CostSettings<'_>) -> Option<ResponseCost> {
         None => Some(MissingCost::Reserved),
         Some(value) => value.parse(|text| match text {
             "reserved" => Ok(MissingCost::Reserved),
-            _ => number(0..=MAX_LIMIT)(text)
-                .map(MissingCost::Units)
-                .map_err(|invalid| invalid.suggestion("write `reserved`, or the units to charge")),
+            _ if text.starts_with(|first: char| !first.is_ascii_digit()) => {
+                Err(Invalid::new("is no cost").expected("write `reserved`, or the units to charge"))
+            }
+            _ => number(0..=MAX_LIMIT)(text).map(MissingCost::Units),
         }),
     };
     let max_request =

@@ -155,6 +155,10 @@ fn conflicts(mapping: &Mapping, name: &str, members: &Map<String, Value>) -> boo
                     None => members.contains_key(*key),
                 })
         }
+        // It needs another one, which is excluded.
+        Rule::With(one, other) => {
+            *one == name && !members.contains_key(*other) && conflicts(mapping, other, members)
+        }
         Rule::NotWhere(one, other, values) => {
             *one == name
                 && members.get(*other).and_then(Value::as_str).is_some_and(|value| values.contains(&value))

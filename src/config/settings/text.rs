@@ -72,6 +72,7 @@ pub(in crate::config) static QUOTA: Text = text(
     "a rate, such as `100/1s` or `1000/month`",
     "^[0-9]+(KiB|MiB|GiB|TiB|PiB)?/([0-9]*(ms|s|m|h|d)|hour|day|week|month)$",
 );
+pub(in crate::config) static SIZE: Text = text("a size, such as `1MiB`", "^[0-9]+(KiB|MiB|GiB|TiB|PiB)$");
 pub(in crate::config) static JSON_PATH: Text =
     scalar("names with dots between them, such as `usage.total_tokens`", r"^[^.\s]+(\.[^.\s]+)*$");
 pub(in crate::config) static TIME_ZONE: Text =

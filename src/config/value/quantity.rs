@@ -543,7 +543,7 @@ mod tests {
             ("10m", "10MiB"),
             ("1.5GiB", "1536MiB"),
             ("512 bytes", "512"),
-            ("2Ti", "2048GiB"),
+            ("2Ti", "2TiB"),
         ] {
             assert_eq!(suggest_size(text).as_deref(), Some(meant), "{text}");
         }
