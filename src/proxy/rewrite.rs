@@ -30,7 +30,10 @@ use super::{
     upstream_response::UpstreamResponse,
     worker::Worker,
 };
-use crate::config::model::{EarlyHints, Route, Trailers};
+use crate::{
+    config::model::{EarlyHints, Route, Trailers},
+    response_cost::media_type,
+};
 
 /// The request for the upstream, and the progress of its body, if it has one: with unambiguous framing, a path that leads
 /// to `route` however it is read, forwarding fields, and without the client's own claims about its identity. `path`: the
@@ -247,7 +250,6 @@ fn narrow_codings(exchange: &Exchange, headers: &mut HeaderMap) {
 }
 
 fn is_plain_event_stream(headers: &HeaderMap) -> bool {
-    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = media_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-    media_type.eq_ignore_ascii_case("text/event-stream") && !headers.contains_key(header::CONTENT_ENCODING)
+    media_type(headers).is_some_and(|media_type| media_type == "text/event-stream")
+        && !headers.contains_key(header::CONTENT_ENCODING)
 }

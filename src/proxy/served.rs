@@ -38,7 +38,7 @@ use crate::{
     config::model::Route,
     identity::{ClientIp, Identity},
     limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
-    response_cost::ask_for_usage,
+    response_cost::{ask_for_usage, media_type},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse},
     upstream::UpstreamClient,
@@ -523,9 +523,7 @@ fn source_label(source: DecisionSource) -> metrics::SourceLabel {
 
 /// Whether the body of a request with these `headers` is JSON, in no coding.
 fn is_json(headers: &HeaderMap) -> bool {
-    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = media_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-    let is_json = media_type.eq_ignore_ascii_case("application/json")
-        || media_type.len() > 5 && media_type.to_ascii_lowercase().ends_with("+json");
+    let is_json = media_type(headers)
+        .is_some_and(|media_type| media_type == "application/json" || media_type.ends_with("+json"));
     is_json && !headers.contains_key(header::CONTENT_ENCODING)
 }

@@ -76,6 +76,12 @@ impl BodyScanner {
     }
 }
 
+/// The media type that `headers` name, without its parameters, in lower case (RFC 9110, 8.3.1).
+pub fn media_type(headers: &HeaderMap) -> Option<String> {
+    let content_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    Some(content_type.split(';').next()?.trim().to_ascii_lowercase())
+}
+
 /// RFC 9110, 8.4.1.3
 fn is_gzip(coding: &[u8]) -> bool {
     coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip")
@@ -83,8 +89,7 @@ fn is_gzip(coding: &[u8]) -> bool {
 
 impl Texts {
     fn new(sum: &Arc<JsonSum>, headers: &HeaderMap) -> Option<Self> {
-        let content_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-        let media_type = content_type.split(';').next()?.trim().to_ascii_lowercase();
+        let media_type = media_type(headers)?;
         let json = || JsonScanner::new(sum.clone());
         match media_type.as_str() {
             "text/event-stream" => Some(Self::Events(EventParser::new(), json())),

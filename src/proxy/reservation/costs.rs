@@ -1,26 +1,22 @@
 //! The costs of one request that its response tells. Units are reserved before; when the response has ended, the store
 //! gets the difference.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
-use super::guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost};
+use super::{
+    guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost},
+    task::{FIRST_PAUSE, LONGEST_PAUSE},
+};
 use crate::{
     config::model::Measure,
     limit::{Check, DecisionSource, Receipt, Store, Taken, Unavailable},
     proxy::worker::Worker,
     telemetry::metrics::WorkerMetrics,
 };
-
-/// The pause before a settlement is tried again that the store has not got; it doubles with each attempt.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Most settlements of the process that wait for the store.
 const MAX_LATE: usize = 16_384;

@@ -30,9 +30,9 @@ use crate::{
     telemetry::metrics::WorkerMetrics,
 };
 
-/// The pause after the first attempt to release leases that failed; it doubles with each attempt.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The pause after the first attempt that failed, to release leases or to settle costs; it doubles with each attempt.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long a request that was sent to an upstream keeps its leases if its connection is closed before the whole
 /// response has arrived: the upstream may not stop at once. A denied client is asked to wait as long
