@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 30] = [
+const MAY_KNOW: [(&str, &[&str]); 31] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -19,6 +19,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "app",
             "admin",
             "api_keys",
+            "convert",
             "file",
             "replay",
             "abuse",
@@ -69,6 +70,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
         ],
     ),
     ("replay", &["proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
+    ("convert", &["config", "file"]),
     (
         "proxy",
         &[
