@@ -71,6 +71,10 @@ impl Map {
         }
     }
 
+    pub(super) fn remove(&mut self, key: &str) {
+        self.0.retain(|(known, _)| known != key);
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, node)| node)
     }
@@ -240,7 +244,7 @@ fn write_comments(out: &mut String, comments: &[Comment], indentation: usize) {
     }
 }
 
-/// Writes `key: value`. A value of the top level is in one line only if it is a scalar or a list of scalars.
+/// Writes `key: value`. A value of the top level is in one line only if there are only scalars in it.
 fn write_entry(out: &mut String, key: &str, node: &Node, indentation: usize) {
     let key = scalar(key);
     let begin = format!("{:indentation$}{key}:", "");
@@ -264,12 +268,17 @@ fn write_entry(out: &mut String, key: &str, node: &Node, indentation: usize) {
     }
 }
 
-/// Whether this is a mapping, or a list of anything but scalars.
+fn is_collection(node: &Node) -> bool {
+    matches!(node.value, Value::List(_) | Value::Map(_))
+}
+
+/// Whether this has lists or mappings in it.
 fn is_structured(node: &Node) -> bool {
+    let is_collection = |node: &Node| matches!(node.value, Value::List(_) | Value::Map(_));
     match &node.value {
         Value::Text(_) | Value::Bare(_) => false,
-        Value::List(items) => items.iter().any(|item| matches!(item.value, Value::List(_) | Value::Map(_))),
-        Value::Map(_) => true,
+        Value::List(items) => items.iter().any(is_collection),
+        Value::Map(Map(entries)) => entries.iter().any(|(_, node)| is_collection(node)),
     }
 }
 
@@ -359,4 +368,101 @@ fn is_plain(text: &str) -> bool {
         && !text.contains("::")
         && !is_number
         && !WORDS.contains(&word.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value as Json;
+
+    use super::*;
+    use crate::convert::Place;
+
+    /// Reads as `config` does.
+    fn read(text: &str) -> Json {
+        let options = serde_yaml::options! { strict_booleans: true };
+        serde_yaml::from_str_with_options(text, options).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    fn json(text: &str) -> Json {
+        // Interpolation, which comes behind, reads `$${` as `${`.
+        Json::String(text.replace("${", "$${"))
+    }
+
+    #[test]
+    fn only_what_needs_quotes_has_them() {
+        for (text, expected) in [
+            ("api", "api"),
+            ("/files/*", "/files/*"),
+            ("10/1s", "10/1s"),
+            ("http://10.0.0.5:3000", "http://10.0.0.5:3000"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("1MiB", "1MiB"),
+            ("/users/{id}", "\"/users/{id}\""),
+            (r"~\.php$", r"'~\.php$'"),
+            ("a 'b' \\", r"'a ''b'' \'"),
+            ("*.example.org", "\"*.example.org\""),
+            ("[::]:80", "\"[::]:80\""),
+            ("2001:db8::/32", "\"2001:db8::/32\""),
+            ("2", "\"2\""),
+            ("1.3", "\"1.3\""),
+            ("yes", "\"yes\""),
+            ("", "\"\""),
+            ("a: b", "\"a: b\""),
+            ("a #b", "\"a #b\""),
+            ("ok\n", "\"ok\\n\""),
+            ("${HOME}", "\"$${HOME}\""),
+        ] {
+            assert_eq!(scalar(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_entries_are_blocks_and_short_ones_are_not() {
+        let note = Note { place: Place { file: "a".into(), line: 1 }, text: "no equal ".repeat(20) };
+        let long = Map::new()
+            .with("path", "/*")
+            .with("methods", vec!["GET", "POST"])
+            .with("rewrite", Map::new().with("path", "/x".repeat(30)))
+            .with("list", vec!["a".repeat(60), "b".repeat(60)]);
+        let commented =
+            Node::from(Map::new().with("b", Node::from("c").commented(Comment::Plain("why\nnot".into()))));
+        let sections = Map::new()
+            .with("short", Map::new().with("a", 1).with("b", true))
+            .with("routes", vec![Node::from(long).commented(Comment::Unconverted(note)), commented]);
+        let expected = format!(
+            "short: {{ a: 1, b: true }}\n\nroutes:\n  # a:1: {a}no\n  #   equal {b}no equal\n  - path: /*\n    \
+             methods: [GET, POST]\n    rewrite: {{ path: {x} }}\n    list:\n      - {l}\n      - {m}\n  -\n    \
+             # why not\n    b: c\n",
+            a = "no equal ".repeat(11),
+            b = "no equal ".repeat(7),
+            x = "/x".repeat(30),
+            l = "a".repeat(60),
+            m = "b".repeat(60),
+        );
+        let written = document(&[], &sections);
+        assert_eq!(written, expected);
+        assert!(written.lines().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_as_itself(text in any::<String>(), key in "\\PC{0,12}", plain in "[-a-z0-9 :#.,~!&*'\"{}\\[\\]|>%@`/?_+=$]{0,10}") {
+            let map = Map::new()
+                .with(&key, text.as_str())
+                .with("list", vec![text.as_str(), plain.as_str()])
+                .with("deep", vec![Node::from(Map::new().with(&plain, plain.as_str()).with("long", "x".repeat(120)))]);
+            let found = read(&document(&[Comment::Plain(text.clone())], &map));
+            let name = |key: &str| key.replace("${", "$${");
+            if key != "list" && key != "deep" {
+                prop_assert_eq!(&found[name(&key).as_str()], &json(&text));
+            }
+            prop_assert_eq!(&found["list"][0], &json(&text));
+            prop_assert_eq!(&found["list"][1], &json(&plain));
+            if plain != "long" {
+                prop_assert_eq!(&found["deep"][0][name(&plain).as_str()], &json(&plain));
+            }
+        }
+    }
 }
