@@ -25,7 +25,7 @@ mod secret_places;
 mod section;
 pub mod settings;
 mod value;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
 pub use foreign::{ForeignProxy, foreign_proxy};
