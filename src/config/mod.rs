@@ -9,7 +9,7 @@
 //!
 //! [`settings`] describes each setting for people and for editors.
 //!
-//! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
+//! Outside of this module, only `convert` sees YAML; the rest of the crate knows [`model`] only.
 
 mod checks;
 mod errors;

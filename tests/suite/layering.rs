@@ -70,7 +70,7 @@ const MAY_KNOW: [(&str, &[&str]); 31] = [
         ],
     ),
     ("replay", &["proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
-    ("convert", &["config", "file"]),
+    ("convert", &["config", "config::model", "file"]),
     (
         "proxy",
         &[

@@ -90,7 +90,7 @@ impl<'d> Kong<'d> {
                 }
             }
         }
-        if !names.contains(&"rate-limiting") {
+        if names.contains(&"key-auth") && !names.contains(&"rate-limiting") {
             draft.policies.extend(self.consumer_policy());
         }
     }

@@ -3,6 +3,7 @@
 mod arguments;
 mod command_line;
 mod commands;
+mod convert_others;
 mod demo;
 mod events;
 mod keys;
