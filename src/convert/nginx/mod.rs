@@ -30,8 +30,8 @@ use policies::Zones;
 use scope::Scope;
 use syntax::Directive;
 
+pub(super) use keys::is_network;
 pub(super) use values::{duration, encoded, escaped, expression};
-pub(super) use {keys::covers as network_covers, keys::is_network};
 
 /// What is known of a configuration while it is converted.
 struct Converter<'d> {
