@@ -16,6 +16,7 @@
 //! | [`peers`] | exchange between instances that share a Redis: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`upstream`] | endpoints, and the connections to them |
+//! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
@@ -38,6 +39,7 @@
 //! `tests/suite/layering.rs` states which module may use which, and tests it.
 
 pub mod abuse;
+pub mod access_logs;
 pub mod address_set;
 pub mod admin;
 pub mod api_keys;

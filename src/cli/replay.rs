@@ -16,8 +16,9 @@ use super::{
     terminal::{moment, printable, printable_json, table},
 };
 use crate::{
+    access_logs::{InputLog, LogReader, ReadError},
     config::{self, Config, Purpose},
-    replay::{InputLog, LimitedKey, LogReader, PolicyReport, ReadError, ReplayError, Report, replay},
+    replay::{LimitedKey, PolicyReport, ReplayError, Report, replay},
 };
 
 /// Show which clients the policies would have limited, by access logs

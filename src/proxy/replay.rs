@@ -2,13 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
 
 use compact_str::CompactString;
-use http::{HeaderValue, StatusCode, request};
+use http::{HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
 use super::{
@@ -23,6 +22,7 @@ use super::{
 };
 use crate::{
     abuse::is_pseudonym,
+    access_logs::{LoggedKey, LoggedProgress, LoggedRequest, LoggedUser},
     api_keys::{ApiKey, KeyState},
     config::model::{
         Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, RoutePolicy, UserSource,
@@ -40,76 +40,6 @@ static NO_ID: HeaderValue = HeaderValue::from_static("");
 
 /// Longer than any request takes, in microseconds: a lease ends with its request.
 const LEASE: i64 = 366 * 86_400_000_000;
-
-/// A request from an access log.
-#[derive(Debug)]
-pub struct LoggedRequest {
-    /// When it was received, in microseconds since the Unix epoch.
-    pub time: i64,
-    /// How long its response took, in microseconds. `None`: the log does not say.
-    pub duration: Option<i64>,
-    pub client: IpAddr,
-    pub user: LoggedUser,
-    /// Its valid API key. `None`: it had none, or the log does not say.
-    pub key: Option<LoggedKey>,
-    /// With the header fields that the log has.
-    pub request: request::Parts,
-    /// The status of its response.
-    pub status: ResponseStatus,
-    pub progress: LoggedProgress,
-}
-
-/// How far a request got, according to its log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoggedProgress {
-    /// Tollgate refused it before it looked for its route.
-    Unrouted,
-    /// Tollgate refused it before it asked the policies.
-    Unchecked,
-    /// Tollgate sent its own reply.
-    Unforwarded,
-    /// The service received it, but did not respond.
-    NoResponse,
-    /// The service responded, or the log does not say who did.
-    Responded,
-}
-
-/// The user of a request, according to the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoggedUser {
-    Named(CompactString),
-    /// The request had no user.
-    Absent,
-    Unknown,
-}
-
-/// The API key of a request, according to the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoggedKey {
-    pub id: CompactString,
-    pub customer: CompactString,
-    pub plan: Option<CompactString>,
-}
-
-impl LoggedKey {
-    /// Its record, without what no log has.
-    fn record(self) -> ApiKey {
-        let Self { id, customer, plan } = self;
-        ApiKey {
-            id,
-            secrets: Vec::new(),
-            customer,
-            plan,
-            name: CompactString::default(),
-            labels: BTreeMap::new(),
-            created: 0,
-            expires: None,
-            routes: Vec::new(),
-            state: KeyState::Active,
-            changed: 0,
-        }
-    }
-}
 
 /// The verdict on a replayed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -311,7 +241,7 @@ impl<'r, S: Store> Replay<'r, S> {
 
     /// The user of the request, from the name in the log, or from header fields that the log has.
     fn identify(&self, logged: &LoggedRequest, facts: &RequestFacts<'_>) -> Identity {
-        let key = logged.key.clone().map(|key| Ok(Arc::new(key.record())));
+        let key = logged.key.clone().map(|key| Ok(Arc::new(record(key))));
         match &logged.user {
             LoggedUser::Named(name) if is_pseudonym(name) => {
                 Identity { pseudonym: Some(name.clone()), key, ..Identity::default() }
@@ -556,6 +486,24 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
 
     fn request_id(&self) -> &HeaderValue {
         &NO_ID
+    }
+}
+
+/// The record of an API key from a log, without what no log has.
+fn record(key: LoggedKey) -> ApiKey {
+    let LoggedKey { id, customer, plan } = key;
+    ApiKey {
+        id,
+        secrets: Vec::new(),
+        customer,
+        plan,
+        name: CompactString::default(),
+        labels: BTreeMap::new(),
+        created: 0,
+        expires: None,
+        routes: Vec::new(),
+        state: KeyState::Active,
+        changed: 0,
     }
 }
 

@@ -1,22 +1,17 @@
 //! `tollgate replay`: which clients the policies would have limited, according to access logs of any proxy.
 //!
-//! [`LogReader`] reads the requests of several logs in the order of arrival; `combined.rs` and `json.rs` read one line.
 //! [`replay`] makes `proxy::replay` decide on each request and counts the decisions in a [`Report`].
 
-mod combined;
-mod json;
-mod log_line;
-mod log_reader;
 mod report;
 
 use std::sync::Arc;
 
-pub use log_reader::{InputLog, LogReader, ReadError};
 pub use report::{LimitedKey, PolicyReport, Report};
 
 use report::ReplayCounts;
 
 use crate::{
+    access_logs::{LogReader, ReadError},
     config::model::Config,
     identity::{AccessRules, UnusableAddresses, UnusableKeys, Verifier},
     limit::{ManualClock, Unavailable},

@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::HashMap};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::log_reader::{ReadingNotes, UnreadableLines};
 use crate::{
+    access_logs::{ReadingNotes, UnreadableLines},
     limit::Policy,
     proxy::replay::{ReplayedCheck, ReplayedVerdict},
     telemetry::time::rfc3339,

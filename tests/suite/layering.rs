@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 30] = [
+const MAY_KNOW: [(&str, &[&str]); 31] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -20,6 +20,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "admin",
             "api_keys",
             "file",
+            "access_logs",
             "replay",
             "abuse",
             "memory_budget",
@@ -68,10 +69,12 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "text",
         ],
     ),
-    ("replay", &["proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
+    ("replay", &["access_logs", "proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
+    ("access_logs", &["limit"]),
     (
         "proxy",
         &[
+            "access_logs",
             "api_keys",
             "router",
             "upstream",
