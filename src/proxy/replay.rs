@@ -328,11 +328,11 @@ impl<'r, S: Store> Replay<'r, S> {
                 (LoggedProgress::Responded, _) => charged.take(),
                 // The upstream may have done the work.
                 (LoggedProgress::NoResponse, _) => Some(check.cost),
-                // Another configuration had refused it.
+                // If it was refused, nobody knows what the response would have cost.
                 (
                     LoggedProgress::Unforwarded | LoggedProgress::Unchecked | LoggedProgress::Unrouted,
                     RouteAction::Upstream(_),
-                ) => None,
+                ) => charged.take(),
             };
             match actual {
                 Some(actual) if actual == check.cost => {}

@@ -177,13 +177,13 @@ pub struct LimitedKey {
     /// Times of the first and the last denial (RFC 3339).
     pub first: String,
     pub last: String,
-    /// What kind of client it seems to be, from its requests since the first denial, and why. `None`: too many keys are
+    /// What kind of client it seems to be, from its requests since the first denial or response of 401 or 403, and why. `None`: too many keys are
     /// denied to observe them all.
     pub hint: Option<&'static str>,
     pub reasons: Option<String>,
-    /// Number of users in the log since the first denial, and the first of them.
+    /// Number of users of these requests in the log, and the first of them.
     pub users: u64,
     pub named_users: Vec<String>,
-    /// Number of different `User-Agent`s since the first denial.
+    /// Number of different `User-Agent`s of these requests.
     pub agents: u64,
 }

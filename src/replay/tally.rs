@@ -20,7 +20,7 @@ use crate::{
     telemetry::time::{format_duration, rfc3339},
 };
 
-/// Denied keys of a policy whose requests are observed for the hint: the first ones.
+/// Keys of a policy whose requests are observed for the hint, from their first denial or response of 401 or 403 on.
 const OBSERVED_KEYS: usize = 50_000;
 /// Users of a key that are named.
 const NAMED_USERS: usize = 3;
@@ -52,7 +52,8 @@ struct PolicyTally {
     report: PolicyReport,
     /// All keys, by their hashes: there may be many millions, of which few are denied.
     keys: HashMap<u64, KeyUse, FixedState>,
-    denied: HashMap<CompactString, DeniedKey, FixedState>,
+    /// Keys that are denied or observed.
+    notable: HashMap<CompactString, NotableKey, FixedState>,
     minute: MinuteTally,
 }
 
@@ -63,10 +64,12 @@ struct KeyUse {
     /// The most that it used of its limit, in thousandths.
     peak: u16,
     is_denied: bool,
+    is_notable: bool,
 }
 
-#[derive(Debug)]
-struct DeniedKey {
+#[derive(Debug, Default)]
+struct NotableKey {
+    /// 0: `first` and `last` are unset.
     denied: u64,
     first: i64,
     last: i64,
@@ -98,7 +101,7 @@ impl Tally {
                 ..PolicyReport::default()
             },
             keys: HashMap::default(),
-            denied: HashMap::default(),
+            notable: HashMap::default(),
             minute: MinuteTally::default(),
         };
         Self {
@@ -181,58 +184,55 @@ impl PolicyTally {
         self.report.checked += 1;
         self.report.delayed += u64::from(decided.is_delayed);
         self.minute.add(request.time, decided.is_admitted);
+        let has_response = decided.is_admitted && request.progress == LoggedProgress::Responded;
+        let status = has_response.then_some(request.status.http);
         let key = self.keys.entry(xxh3_64(decided.key.as_bytes())).or_default();
         key.requests = key.requests.saturating_add(1);
         if decided.is_admitted {
             let share = (decided.used * 1_000).checked_div(decided.limit).unwrap_or_default();
             key.peak = key.peak.max(u16::try_from(share).unwrap_or(u16::MAX));
-            if !key.is_denied {
+            key.is_notable |= status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));
+            if !key.is_notable {
                 return;
             }
         } else {
             self.report.denied += 1;
-            key.is_denied = true;
+            self.report.denied_keys += u64::from(!key.is_denied);
+            (key.is_denied, key.is_notable) = (true, true);
         }
-        let observed = self.report.denied_keys < OBSERVED_KEYS as u64;
-        let denied = match self.denied.entry(decided.key.into()) {
+        let is_full = self.notable.len() >= OBSERVED_KEYS;
+        let notable = match self.notable.entry(decided.key.into()) {
             Entry::Occupied(known) => known.into_mut(),
-            // The hash of another key that is denied.
-            Entry::Vacant(_) if decided.is_admitted => return,
+            Entry::Vacant(_) if decided.is_admitted && is_full => return,
             Entry::Vacant(new) => {
-                self.report.denied_keys += 1;
-                new.insert(DeniedKey {
-                    denied: 0,
-                    first: request.time,
-                    last: request.time,
-                    client: observed.then(Box::default),
-                    users: SmallVec::new(),
-                })
+                let client = (!is_full).then(Box::default);
+                new.insert(NotableKey { client, ..NotableKey::default() })
             }
         };
         if !decided.is_admitted {
-            (denied.denied, denied.last) = (denied.denied + 1, request.time);
+            notable.first = if notable.denied == 0 { request.time } else { notable.first };
+            (notable.denied, notable.last) = (notable.denied + 1, request.time);
         }
-        let has_response = request.progress == LoggedProgress::Responded;
-        let status = (decided.is_admitted && has_response).then_some(request.status.http);
-        if let Some(client) = denied.client.as_mut().filter(|_| !decided.is_admitted || has_response) {
+        if let Some(client) = notable.client.as_mut().filter(|_| !decided.is_admitted || status.is_some()) {
             let agent = request.request.headers.get(USER_AGENT).map(|agent| xxh3_64(agent.as_bytes()));
             let hash = user.map(|user| xxh3_64_with_seed(user.as_bytes(), 1));
             client.add(&line, request.time, status, (hash, agent));
         }
         if let Some(user) = user
-            && denied.users.len() < NAMED_USERS
-            && !denied.users.iter().any(|known| known == user)
+            && notable.users.len() < NAMED_USERS
+            && !notable.users.iter().any(|known| known == user)
         {
-            denied.users.push(user.into());
+            notable.users.push(user.into());
         }
     }
 
     fn report(self, limited: &mut Vec<LimitedKey>) -> PolicyReport {
-        let Self { mut report, keys, denied, minute } = self;
+        let Self { mut report, keys, notable, minute } = self;
         report.closeness = closeness(keys.values());
         report.worst_minute = minute.worst();
-        limited.extend(denied.into_iter().map(|(key, denied)| {
-            let DeniedKey { denied, first, last, client, users } = denied;
+        let denied = notable.into_iter().filter(|(_, key)| key.denied > 0);
+        limited.extend(denied.map(|(key, notable)| {
+            let NotableKey { denied, first, last, client, users } = notable;
             let requests = keys.get(&xxh3_64(key.as_bytes())).map_or(0, |of| of.requests.into());
             let hint = client.as_ref().map(|client| client.hint());
             LimitedKey {
