@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let other = args.compare.iter().map(|path| path.display().to_string()).zip(other).next();
     let printed = report(config, other, &args.logs).and_then(|report| {
         if let Some(path) = &args.html {
-            fs::write(path, page(&report, args.limit)).map_err(|error| with_path(path, error))?;
+            fs::write(path, page(&report, args.limit)).map_err(|error| with_path(path, &error))?;
         }
         let text = if args.json { json(&report) } else { text(&report, args.limit) };
         Ok(stdout().lock().write_all(text.as_bytes())?)
@@ -81,7 +81,7 @@ fn load(path: &Path) -> Result<Config, Errors> {
     Ok(config)
 }
 
-fn with_path(path: &Path, error: io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{} cannot be written: {error}", path.display()))
 }
 

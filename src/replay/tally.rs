@@ -135,9 +135,13 @@ impl Tally {
         match verdict {
             ReplayedVerdict::Admitted => {}
             ReplayedVerdict::ShadowDenied => {
-                (self.shadow_denied, bar.shadow_denied) = (self.shadow_denied + 1, bar.shadow_denied + 1)
+                self.shadow_denied += 1;
+                bar.shadow_denied += 1;
             }
-            ReplayedVerdict::Denied => (self.denied, bar.denied) = (self.denied + 1, bar.denied + 1),
+            ReplayedVerdict::Denied => {
+                self.denied += 1;
+                bar.denied += 1;
+            }
             ReplayedVerdict::Forbidden => self.forbidden += 1,
             ReplayedVerdict::Refused => self.refused += 1,
             ReplayedVerdict::Unchecked => self.unchecked += 1,
@@ -261,10 +265,10 @@ fn closeness<'k>(keys: impl Iterator<Item = &'k KeyUse>) -> Closeness {
         closeness.keys += 1;
         let count = match key.peak {
             _ if key.is_denied => &mut closeness.denied,
-            ..=250 => &mut closeness.to_25,
-            ..=500 => &mut closeness.to_50,
-            ..=750 => &mut closeness.to_75,
-            ..=900 => &mut closeness.to_90,
+            0..=250 => &mut closeness.to_25,
+            251..=500 => &mut closeness.to_50,
+            501..=750 => &mut closeness.to_75,
+            751..=900 => &mut closeness.to_90,
             _ => &mut closeness.to_100,
         };
         *count += 1;
