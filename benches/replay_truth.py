@@ -258,23 +258,28 @@ def generated_requests(path):
 
 
 LINE = re.compile(
-    rb'([0-9a-fA-F.:]+) \S+ .*?\[(\d\d)/(\w{3})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d\d)(\d\d)\] '
+    rb'(\S+) \S+ \S.*? \[(\d\d)/(\w{3})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d\d)(\d\d)\] '
     rb'"([!#$%&\'*+.^_`|~0-9A-Za-z-]+) +([^ ]+) +HTTP/\d[^"]*" (\d{3}) (\d+|-)'
 )
 MONTHS = {month: nth for nth, month in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 
 
 def logged_requests(path):
-    """The lines whose client is an IPv4 address, by address. Those of one second are spread evenly over it."""
+    """The lines by address; a client that the log names instead gets an address. Those of one second are spread evenly
+    over it."""
     opened = gzip.open(path) if path.suffix == ".gz" else open(path, "rb")
-    seconds, kept = collections.defaultdict(list), []
+    seconds, kept, named = collections.defaultdict(list), [], {}
     with opened as lines:
         for line in lines:
             found = LINE.match(line)
             if not found or b":" in found[1]:
                 continue
-            kept.append(line)
-            client, day, month, year, hour, minute, second, zone_hours, zone_minutes = found.groups()[:9]
+            client = found[1]
+            if not re.fullmatch(rb"\d+(\.\d+){3}", client):
+                nth = named.setdefault(client, len(named))
+                client = b"240.%d.%d.%d" % (nth >> 16, nth >> 8 & 255, nth & 255)
+            kept.append(client + line[found.end(1):])
+            _, day, month, year, hour, minute, second, zone_hours, zone_minutes = found.groups()[:9]
             zone = datetime.timedelta(hours=int(zone_hours), minutes=int(zone_hours[:1] + zone_minutes))
             at = datetime.datetime(
                 int(year), MONTHS[month], int(day), int(hour), int(minute), int(second),
