@@ -18,6 +18,7 @@
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
+//! | [`mod@convert`] | converts configurations of other proxies |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
@@ -46,6 +47,7 @@ pub mod api_keys;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod convert;
 pub mod file;
 pub mod http2_frames;
 pub mod identity;

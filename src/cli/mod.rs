@@ -10,6 +10,7 @@ mod client;
 mod command_line;
 mod completions;
 mod config_file;
+mod convert;
 mod demo;
 mod drain;
 mod events;
