@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 30] = [
+const MAY_KNOW: [(&str, &[&str]); 31] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -47,6 +47,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "store::redis",
             "peers",
             "abuse",
+            "peaks",
             "memory_budget",
             "config::model",
             "telemetry",
@@ -58,6 +59,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
         &[
             "api_keys",
             "abuse",
+            "peaks",
             "proxy",
             "tls",
             "upstream",
@@ -79,6 +81,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "tls",
             "limit",
             "abuse",
+            "peaks",
             "memory_budget",
             "response_cost",
             "config::model",
@@ -116,6 +119,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
     // Pure: versions and times in, actions out.
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
+    ("peaks", &["limit", "memory_budget", "config::model", "telemetry"]),
     ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
     // The configuration uses only modules that use no other module.
     (

@@ -1,0 +1,168 @@
+//! A worker's record of decisions. It is on the path of a request: most requests of a policy with many keys end with a
+//! hash and a comparison.
+
+use std::{cell::RefCell, hash::BuildHasher, hash::Hasher, sync::Arc};
+
+use compact_str::CompactString;
+
+use super::{
+    collector::{PeakBatch, PeakSender},
+    demand::Tally,
+    plan::{PeakPlan, SampleName},
+};
+use crate::limit::algorithm::Verdict;
+
+/// Keys that are tallied at once. Those that meet in one place replace each other.
+const PLACES: usize = 512;
+/// Tallies per tick, at most. What does not fit is dropped, and counted.
+const MAX_TALLIES: usize = 2_048;
+/// The longest part of a key that is kept, in bytes.
+const MAX_NAME: usize = 200;
+/// The longest span of a tally, in microseconds, and the shortest part of a window.
+const LONGEST_SPAN: i64 = 1_000_000;
+const SPANS_PER_WINDOW: i64 = 8;
+
+/// Records decisions. Belongs to one worker and one configuration.
+#[derive(Debug)]
+pub struct PeakRecorder {
+    plan: Arc<PeakPlan>,
+    sender: PeakSender,
+    tallies: RefCell<Tallies>,
+}
+
+/// A check that the store has decided.
+#[derive(Debug, Clone, Copy)]
+pub struct DecidedCheck<'a> {
+    pub name: SampleName,
+    /// The key: `ip:203.0.113.7`.
+    pub identifier: &'a CompactString,
+    /// Units of the request.
+    pub cost: u64,
+    pub verdict: &'a Verdict,
+    /// Whether the request is admitted by all checks, so that its units are taken.
+    pub is_admitted: bool,
+    /// When it was decided, in microseconds since the Unix epoch.
+    pub time: i64,
+    /// The shortest window of the policy, in microseconds.
+    pub window: i64,
+}
+
+#[derive(Debug, Default)]
+struct Tallies {
+    places: Vec<Option<PeakTally>>,
+    /// The places in use.
+    used: Vec<usize>,
+    /// Tallies that were replaced.
+    full: Vec<PeakTally>,
+    dropped: u64,
+}
+
+/// A tally, and whose it is.
+#[derive(Debug)]
+pub(super) struct PeakTally {
+    pub(super) hash: u64,
+    pub(super) sample: u32,
+    /// When it ends, so that it is part of one window.
+    until: i64,
+    pub(super) tally: Tally,
+    pub(super) key: CompactString,
+}
+
+impl PeakRecorder {
+    pub(super) fn new(plan: Arc<PeakPlan>, sender: PeakSender) -> Self {
+        Self { plan, sender, tallies: RefCell::default() }
+    }
+
+    /// Records a decision.
+    #[inline]
+    pub fn record(&self, check: &DecidedCheck<'_>) {
+        let Some(sample) = self.plan.sample(check.name) else { return };
+        let mut hasher = self.plan.hasher.build_hasher();
+        hasher.write(check.identifier.as_bytes());
+        let hash = hasher.finish();
+        if hash >= self.plan.threshold(sample) {
+            return;
+        }
+        let Verdict { admitted, tier, limit, remaining, .. } = *check.verdict;
+        let units = small(check.cost);
+        let tally = Tally {
+            tier: u8::try_from(tier).unwrap_or(u8::MAX),
+            used: small(limit.saturating_sub(remaining)),
+            admitted: if check.is_admitted { units } else { 0 },
+            denied: if admitted { 0 } else { units },
+            time: check.time,
+        };
+        let tallies = &mut *self.tallies.borrow_mut();
+        let place = place(hash, sample);
+        if let Some(Some(known)) = tallies.places.get_mut(place)
+            && known.hash == hash
+            && known.sample == sample
+            && known.tally.tier == tally.tier
+            && (known.tally.time..known.until).contains(&tally.time)
+        {
+            known.tally.used = known.tally.used.max(tally.used);
+            known.tally.admitted = known.tally.admitted.saturating_add(tally.admitted);
+            known.tally.denied = known.tally.denied.saturating_add(tally.denied);
+            return;
+        }
+        tallies.begin(place, hash, sample, tally, check);
+    }
+
+    /// Hands the tallies over. To be called a few times a second.
+    pub fn flush(&self) {
+        let mut tallies = self.tallies.borrow_mut();
+        let Tallies { places, used, full, dropped } = &mut *tallies;
+        let current = used.drain(..).filter_map(|place| places.get_mut(place)?.take());
+        full.extend(current);
+        let dropped = std::mem::take(dropped);
+        if full.is_empty() && dropped == 0 {
+            return;
+        }
+        let batch = PeakBatch { plan: Arc::clone(&self.plan), tallies: std::mem::take(full) };
+        self.sender.send(batch, dropped);
+    }
+}
+
+/// Where the key is tallied.
+fn place(hash: u64, sample: u32) -> usize {
+    // The highest bits are those that the threshold compares.
+    (hash as usize ^ sample as usize) % PLACES
+}
+
+/// Limits are at most 10⁹ units.
+fn small(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
+}
+
+impl Tallies {
+    /// Begins a tally at a place; the one that is there is handed over with the next tick.
+    #[cold]
+    fn begin(&mut self, place: usize, hash: u64, sample: u32, tally: Tally, check: &DecidedCheck<'_>) {
+        if self.places.is_empty() {
+            self.places.resize_with(PLACES, || None);
+        }
+        let Some(at) = self.places.get_mut(place) else { return };
+        if at.is_some() && self.full.len() >= MAX_TALLIES {
+            self.dropped += 1;
+            return;
+        }
+        let span = (check.window / SPANS_PER_WINDOW).clamp(1, LONGEST_SPAN);
+        let until = check.time - check.time.rem_euclid(span) + span;
+        let replaced = at.replace(PeakTally { hash, sample, until, tally, key: name(check.identifier) });
+        match replaced {
+            Some(replaced) => self.full.push(replaced),
+            None => self.used.push(place),
+        }
+    }
+}
+
+/// The key, cut if it is long.
+fn name(identifier: &CompactString) -> CompactString {
+    if identifier.len() <= MAX_NAME {
+        return identifier.clone();
+    }
+    let end = (0..=MAX_NAME).rev().find(|&end| identifier.is_char_boundary(end)).unwrap_or_default();
+    let mut name = CompactString::from(&identifier[..end]);
+    name.push('…');
+    name
+}
