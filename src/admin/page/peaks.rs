@@ -1,0 +1,217 @@
+//! `GET /policies/{name}`: how close clients come to the limits of a policy, and what another limit would do.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::{
+    super::{
+        context::HandlerContext,
+        dto::{KeyPeak, LimitChange, LimitPeaks, PolicyPeaks, ShareOfKeys},
+        extract::{PolicyParam, Query},
+        peaks::{PeaksQuery, peaks_dto},
+        problem::Problem,
+    },
+    components,
+    format::{escape_invisible, format_count},
+    layout::{NavItem, Page, PageFrame},
+};
+
+/// The query as the form sends it: what is not filled in is empty.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FormQuery {
+    #[serde(default)]
+    limit: String,
+    #[serde(default)]
+    window: String,
+}
+
+pub(super) async fn peaks(
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    name: Result<PolicyParam, Problem>,
+    query: Result<Query<FormQuery>, Problem>,
+) -> Response {
+    let page = || {
+        let (PolicyParam(name), Query(query)) = (name?, query?);
+        // The page is shown with an error in its form, unless there is no such policy.
+        match read(&query).and_then(|asked| peaks_dto(&context, &name, &asked)) {
+            Ok(peaks) => Ok(view(&peaks, &query, None)),
+            Err(problem) => {
+                let peaks = peaks_dto(&context, &name, &PeaksQuery::default())?;
+                Ok(view(&peaks, &query, Some(&problem)))
+            }
+        }
+    };
+    frame.render(NavItem::Policies, page())
+}
+
+fn read(query: &FormQuery) -> Result<PeaksQuery, Problem> {
+    let limit = query.limit.trim();
+    let limit = match limit {
+        "" => None,
+        limit => Some(limit.parse().map_err(|_| Problem::bad_request("limit: expected a whole number"))?),
+    };
+    let window = Some(query.window.clone()).filter(|window| limit.is_some() && !window.is_empty());
+    Ok(PeaksQuery { limit, window, spare: None })
+}
+
+fn view(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Page {
+    let body = html! {
+        p.crumbs { a href="/policies" { "Policies" } }
+        div.head {
+            div {
+                h1 { (peaks.policy) }
+                p.meta { "How close clients come to its limits: the highest use of each in one window, in the last 24 hours on this instance." }
+            }
+        }
+        @if peaks.limits.is_empty() {
+            div.card { (components::empty_state("No route uses this policy", "Nothing is counted.")) }
+        } @else {
+            (form(peaks, query, problem))
+        }
+        div.peaks { @for (nth, limit) in peaks.limits.iter().enumerate() { (section(limit, nth)) } }
+    };
+    Page { title: peaks.policy.clone(), body }
+}
+
+/// Asks what another limit would do.
+fn form(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Markup {
+    let mut windows: Vec<&str> = Vec::new();
+    for window in peaks.limits.iter().filter_map(|limit| limit.window.as_deref()) {
+        if !windows.contains(&window) {
+            windows.push(window);
+        }
+    }
+    html! {
+        form.filter method="get" action={ "/policies/" (components::percent_encode(&peaks.policy)) } data-keep {
+            label { span { "What would a limit of … do?" }
+                input name="limit" inputmode="numeric" value=(query.limit) placeholder="100" autocomplete="off"
+                    aria-invalid=[problem.map(|_| "true")] aria-describedby=[problem.map(|_| "wrong-limit")];
+                @if let Some(problem) = problem { span.error #wrong-limit role="alert" { (escape_invisible(problem.detail())) } }
+            }
+            @if windows.len() > 1 {
+                label { span { "Window" }
+                    select name="window" { @for window in windows { option value=(window) selected[query.window == window] { (window) } } }
+                }
+            }
+            button.primary type="submit" { "Show" }
+            @if !query.limit.is_empty() { a href={ "/policies/" (components::percent_encode(&peaks.policy)) } { "Clear" } }
+        }
+    }
+}
+
+fn section(limit: &LimitPeaks, nth: usize) -> Markup {
+    let id = format!("limit-{nth}");
+    html! {
+        section aria-labelledby=(id) data-key={ (limit.route) " " (limit.limit) " " (limit.condition.as_deref().unwrap_or_default()) } {
+            div.bar-head {
+                h2 id=(id) { (limit.limit) " on " (limit.route) }
+                span.meta { @if let Some(condition) = &limit.condition { "Override for " span.chip { (condition) } } }
+            }
+            @match &limit.quantiles {
+                None => div.card { (components::empty_state("No client was seen", "Nothing was counted here in the last 24 hours.")) },
+                Some(quantiles) => {
+                    dl.tiles {
+                        div { dt { @if limit.exact { "Clients" } @else { "Clients, about" } } dd { (format_count(limit.keys)) } }
+                        div { dt { "Half stay within" } dd { (format_count(quantiles.p50)) (of(limit)) } }
+                        div { dt { "99 % stay within" } dd { (format_count(quantiles.p99)) (of(limit)) } }
+                        div { dt { "The highest" } dd.bad[quantiles.max > limit.units] { (format_count(quantiles.max)) (of(limit)) } }
+                    }
+                    @if let Some(change) = &limit.change { (effect(limit, change)) }
+                    div.columns {
+                        div.card { (shares(limit)) }
+                        div.card { (keys("The highest", &limit.highest, limit.units)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of(limit: &LimitPeaks) -> Markup {
+    html! { span.unit { " of " (format_count(limit.units)) } }
+}
+
+/// The share of clients by how much of the limit they use.
+fn shares(limit: &LimitPeaks) -> Markup {
+    let range = |share: &ShareOfKeys| match share.up_to {
+        None => format!("above {} %", share.above),
+        Some(up_to) if share.above == 0 => format!("up to {up_to} %"),
+        Some(up_to) => format!("{} to {up_to} %", share.above),
+    };
+    html! {
+        table {
+            caption.hidden { "Clients by how much of " (limit.limit) " they use on " (limit.route) }
+            thead { tr { th scope="col" { "Of the limit" } th.wide scope="col" { "Clients" } th.num scope="col" { span.hidden { "Their number" } } th.num scope="col" { "Share" } } }
+            tbody {
+                @for share in &limit.shares {
+                    tr data-key=(share.above) {
+                        th scope="row" { (range(share)) }
+                        td.wide { (components::bar(share.keys, limit.keys, if share.up_to.is_none() { "fill bad" } else { "fill" })) }
+                        td.num { (format_count(share.keys)) }
+                        td.num { (percent(share.share)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn keys(title: &str, keys: &[KeyPeak], units: u64) -> Markup {
+    html! {
+        table {
+            caption.hidden { (title) }
+            thead { tr { th scope="col" { (title) } th.num scope="col" { "Peak" } } }
+            tbody {
+                @for KeyPeak { key, peak } in keys {
+                    tr data-key=(key) {
+                        th scope="row" { span.mono { (components::untrusted(key)) } }
+                        td.num { (format_count(*peak)) @if *peak > units { " " span.badge.bad { "denied" } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn effect(limit: &LimitPeaks, change: &LimitChange) -> Markup {
+    let clients = |keys: u64| if keys == 1 { "1 client".to_owned() } else { format!("{} clients", format_count(keys)) };
+    html! {
+        div.card.pad.effect role="status" {
+            p {
+                "A limit of " strong { (format_count(change.limit)) } @if let Some(window) = &limit.window { " per " (window) }
+                " would have denied " strong { (clients(change.denied)) } " (" (percent(change.denied_share)) ")"
+                @if change.newly_denied > 0 { ", " (format_count(change.newly_denied)) " of them not denied now" }
+                @if change.freed > 0 { ", and spared " strong { (clients(change.freed)) } " that are denied now" }
+                "."
+            }
+            @if !change.examples.is_empty() { (keys("Denied, the highest first", &change.examples, limit.units)) }
+        }
+    }
+}
+
+/// `12 %`, `0.4 %`; never 0 or 100 unless it is.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        _ if percent > 0.0 && percent < 0.1 => "< 0.1 %".to_owned(),
+        _ if percent > 99.9 && percent < 100.0 => "> 99.9 %".to_owned(),
+        _ if percent < 10.0 && percent > 0.0 || percent > 99.0 && percent < 100.0 => format!("{percent:.1} %"),
+        _ => format!("{percent:.0} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_never_rounded_to_nobody_or_all() {
+        let shown = [0.0, 0.0002, 0.004, 0.123, 0.995, 0.99999, 1.0].map(percent);
+        assert_eq!(shown, ["0 %", "< 0.1 %", "0.4 %", "12 %", "99.5 %", "> 99.9 %", "100 %"]);
+    }
+}
