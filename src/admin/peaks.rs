@@ -96,7 +96,8 @@ pub(super) fn peaks_dto(
 /// Checks that the query says which limit it is about.
 fn check_window(policy: &Policy, query: &PeaksQuery) -> Result<(), Problem> {
     let mut windows: Vec<String> = Vec::new();
-    for of in policy.variants().flat_map(|limits| (0..limits.tiers.len()).filter_map(|tier| window(limits, tier)))
+    for of in
+        policy.variants().flat_map(|limits| (0..limits.tiers.len()).filter_map(|tier| window(limits, tier)))
     {
         if !windows.contains(&of) {
             windows.push(of);

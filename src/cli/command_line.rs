@@ -14,8 +14,8 @@ use clap::{
 
 use super::{
     audit, ban, bans, blocked, check, completions, config_file::ConfigFile, demo, drain, events, explain,
-    explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, suggest, terminal, top, unban,
-    unblock, undrain, upstreams, user,
+    explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, suggest, terminal,
+    top, unban, unblock, undrain, upstreams, user,
 };
 
 /// A reverse proxy with built-in rate limiting.

@@ -33,7 +33,8 @@ pub(super) fn run_live(options: &Options, spare: Spare) -> ExitCode {
 
 fn output(options: &Options, spare: Spare) -> Result<String, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let found = runtime.block_on(client::with_timeout(options, client::TIMEOUT, all_peaks(options, spare)))?;
+    let found =
+        runtime.block_on(client::with_timeout(options, client::TIMEOUT, all_peaks(options, spare)))?;
     if options.json {
         let peaks: Vec<&PolicyPeaks> = found.iter().map(|(_, peaks)| peaks).collect();
         let text = serde_json::to_string_pretty(&peaks).map_err(io::Error::other)?;
@@ -111,7 +112,8 @@ fn suggest(out: &mut String, policy: &Policy, peaks: &PolicyPeaks) {
         several => format!("[{}]", several.join(", ")),
     };
     let mode = if policy.mode == "shadow" { ", mode: shadow" } else { "" };
-    let _written = writeln!(out, "  {name}: {{ algorithm: {}, key: {key}, {settings}{mode} }}", policy.algorithm);
+    let _written =
+        writeln!(out, "  {name}: {{ algorithm: {}, key: {key}, {settings}{mode} }}", policy.algorithm);
 }
 
 fn evidence(out: &mut String, limit: &LimitPeaks) -> std::fmt::Result {

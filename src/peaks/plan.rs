@@ -232,3 +232,102 @@ impl SampleName {
         Some(condition.shown())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use compact_str::format_compact;
+
+    use super::{
+        super::{collector::MAX_BYTES, sample::MAX_KEYS},
+        *,
+    };
+    use crate::{config::model, telemetry::testing};
+
+    const NOW: i64 = 1_783_080_000_000_000;
+
+    /// A plan with this many routes, each with one policy.
+    fn plan(routes: usize, limit: u64, before: Option<&PeakPlan>) -> PeakPlan {
+        let mut config = testing::config();
+        let route = config.routes.remove(0);
+        config.routes =
+            (0..routes).map(|nth| model::Route { name: format!("r{nth}"), ..route.clone() }).collect();
+        let mut policies = Policy::all(config.policies.iter().map(Arc::as_ref));
+        policies[0].tiers[0].limit = limit;
+        PeakPlan::new(&config, policies.into(), before)
+    }
+
+    fn add(plan: &PeakPlan, sample: u32, hash: u64, key: &str) {
+        let tally = Tally { tier: 0, used: 3, admitted: 1, denied: 2, time: NOW };
+        if hash < plan.threshold(sample) {
+            plan.add(sample, hash, &key.into(), tally);
+        }
+    }
+
+    #[test]
+    fn random_keys_on_many_routes_take_bounded_memory_and_are_still_counted() {
+        let plan = plan(300, 9, None);
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut most = 0;
+        for round in 0..1_000 {
+            for route in 0..300 {
+                // Keys as long as they get.
+                let key = format_compact!("ip:2001:db8::/64+path:/{}{:0>170}", round, route);
+                add(&plan, route, random.u64(..), &key);
+            }
+            plan.fit(MAX_BYTES);
+            most = most.max(plan.bytes());
+        }
+        assert!(most <= MAX_BYTES && most > MAX_BYTES / 2, "{most}");
+        let counted = plan.distributions(0, NOW);
+        assert_eq!(counted.len(), 300);
+        for (name, _, found) in counted {
+            let (sampled, keys) = (found.sampled(), found.keys(found.sampled()));
+            assert!(sampled > 30, "{name:?}: {sampled}");
+            assert!((keys as f64 / 1_000.0 - 1.0).abs() < 0.6, "{name:?}: {keys} of {sampled}");
+        }
+        let held = Arc::clone(&plan.held);
+        drop(plan);
+        assert_eq!(held.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn one_sample_has_no_more_keys_than_its_share() {
+        let plan = plan(1, 9, None);
+        let mut random = fastrand::Rng::with_seed(1);
+        for nth in 0..200_000 {
+            add(&plan, 0, random.u64(..), &format_compact!("user:{nth}"));
+        }
+        assert!(plan.bytes() < 1 << 20, "{}", plan.bytes());
+        let (_, _, found) = plan.distributions(0, NOW).remove(0);
+        assert_eq!(found.sampled(), MAX_KEYS);
+        assert!((found.keys(MAX_KEYS) as f64 / 200_000.0 - 1.0).abs() < 0.1);
+        assert_eq!(found.quantile(0.5), Some(5));
+    }
+
+    #[test]
+    fn limits_that_stay_keep_their_samples() {
+        let first = plan(2, 9, None);
+        add(&first, 0, 7, "user:ann");
+        add(&first, 1, 7, "user:ann");
+        let same = plan(1, 9, Some(&first));
+        drop(first);
+        let sampled = |plan: &PeakPlan| {
+            plan.distributions(0, NOW).iter().map(|(.., found)| found.sampled()).collect::<Vec<_>>()
+        };
+        assert_eq!(sampled(&same), [1]);
+        let one = same.bytes();
+        let changed = plan(1, 10, Some(&same));
+        assert_eq!((sampled(&changed), changed.bytes()), (vec![0], one));
+        drop(same);
+        assert_eq!(changed.bytes(), 0);
+    }
+
+    #[test]
+    fn the_number_of_samples_is_bounded() {
+        let plan = plan(MAX_SAMPLES + 5, 9, None);
+        assert_eq!(plan.samples.len(), MAX_SAMPLES);
+        let name = |route| SampleName { route, policy: 0, variant: 0 };
+        assert_eq!(plan.sample(name(MAX_SAMPLES - 1)), u32::try_from(MAX_SAMPLES - 1).ok());
+        assert_eq!(plan.sample(name(MAX_SAMPLES)), None);
+    }
+}

@@ -166,3 +166,116 @@ fn name(identifier: &CompactString) -> CompactString {
     name.push('…');
     name
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use compact_str::format_compact;
+
+    use super::*;
+    use crate::{
+        limit::{ManualClock, Policy},
+        peaks::PeakCollector,
+        telemetry::{metrics::Metrics, testing},
+    };
+
+    const NOW: i64 = 1_783_080_000_000_000;
+
+    fn recorder() -> (PeakRecorder, Arc<PeakPlan>, Arc<Metrics>) {
+        let config = testing::config();
+        let metrics = Metrics::new(&config, 1);
+        let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
+        let plan = Arc::new(PeakPlan::new(&config, policies, None));
+        let collector = PeakCollector::spawn(ManualClock::new(NOW), Arc::clone(&metrics)).unwrap();
+        (collector.recorder(&plan), plan, metrics)
+    }
+
+    /// Records a decision after which so many of 100 units are in use. `None`: it is denied.
+    fn record(recorder: &PeakRecorder, key: &str, used: Option<u64>, time: i64) {
+        let verdict = Verdict {
+            admitted: used.is_some(),
+            limit: 100,
+            remaining: used.map_or(0, |used| 100 - used),
+            ..Verdict::UNKNOWN
+        };
+        recorder.record(&DecidedCheck {
+            name: SampleName { route: 0, policy: 0, variant: 0 },
+            identifier: &key.into(),
+            cost: 1,
+            verdict: &verdict,
+            is_admitted: used.is_some(),
+            time,
+            window: 60_000_000,
+        });
+    }
+
+    #[track_caller]
+    fn merged(plan: &PeakPlan, expected: &[(&str, u64)]) {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let (_, _, found) = plan.distributions(0, NOW).remove(0);
+            let keys: Vec<_> = found.above(0).iter().map(|key| (key.key.as_str(), key.peak)).collect();
+            if keys == expected {
+                return;
+            }
+            assert!(Instant::now() < end, "{keys:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn decisions_on_one_key_are_one_tally() {
+        let (recorder, plan, metrics) = recorder();
+        for used in 1..=100 {
+            record(&recorder, "user:ann", Some(used), NOW + used as i64);
+        }
+        for nth in 0..30 {
+            record(&recorder, "user:ann", None, NOW + 200 + nth);
+        }
+        record(&recorder, "user:bob", Some(7), NOW);
+        assert!(recorder.tallies.borrow().full.is_empty());
+        recorder.flush();
+        merged(&plan, &[("user:bob", 7), ("user:ann", 130)]);
+        assert_eq!(metrics.peaks_dropped(), 0);
+    }
+
+    #[test]
+    fn a_long_key_is_cut() {
+        let (recorder, plan, _) = recorder();
+        record(&recorder, &"é".repeat(300), Some(1), NOW);
+        recorder.flush();
+        merged(&plan, &[(&("é".repeat(MAX_NAME / 2) + "…"), 1)]);
+    }
+
+    #[test]
+    fn a_flood_of_keys_is_dropped_and_counted() {
+        let (recorder, plan, metrics) = recorder();
+        for nth in 0..10_000 {
+            record(&recorder, &format_compact!("user:{nth}"), Some(1), NOW);
+        }
+        let kept = {
+            let tallies = recorder.tallies.borrow();
+            assert_eq!((tallies.full.len(), tallies.used.len()), (MAX_TALLIES, PLACES));
+            assert_eq!(tallies.dropped, (10_000 - MAX_TALLIES - PLACES) as u64);
+            tallies.dropped
+        };
+        recorder.flush();
+        assert_eq!(metrics.peaks_dropped(), kept);
+        let end = Instant::now() + Duration::from_secs(20);
+        while plan.threshold(0) == u64::MAX {
+            assert!(Instant::now() < end, "nothing is merged");
+            std::thread::yield_now();
+        }
+        // Keys beyond the threshold are no longer recorded.
+        let known = plan.threshold(0);
+        let passes = |nth: u64| {
+            let mut hasher = plan.hasher.build_hasher();
+            hasher.write(format!("user:{nth}").as_bytes());
+            hasher.finish() < known
+        };
+        let passed = (0..10_000).filter(|&nth| passes(nth)).count() as f64;
+        // Of 2,560 merged keys, 2,048 are below it.
+        assert!((passed / 8_000.0 - 1.0).abs() < 0.05, "{passed}");
+    }
+}

@@ -179,14 +179,15 @@ fn keys(title: &str, keys: &[KeyPeak], units: u64) -> Markup {
 }
 
 fn effect(limit: &LimitPeaks, change: &LimitChange) -> Markup {
-    let clients = |keys: u64| if keys == 1 { "1 client".to_owned() } else { format!("{} clients", format_count(keys)) };
+    let clients =
+        |keys: u64| if keys == 1 { "1 client".to_owned() } else { format!("{} clients", format_count(keys)) };
     html! {
         div.card.pad.effect role="status" {
             p {
                 "A limit of " strong { (format_count(change.limit)) } @if let Some(window) = &limit.window { " per " (window) }
                 " would have denied " strong { (clients(change.denied)) } " (" (percent(change.denied_share)) ")"
                 @if change.newly_denied > 0 { ", " (format_count(change.newly_denied)) " of them not denied now" }
-                @if change.freed > 0 { ", and spared " strong { (clients(change.freed)) } " that are denied now" }
+                @if change.freed > 0 { ", and spared " strong { (clients(change.freed)) } @if change.freed == 1 { " that is denied now" } @else { " that are denied now" } }
                 "."
             }
             @if !change.examples.is_empty() { (keys("Denied, the highest first", &change.examples, limit.units)) }
@@ -200,7 +201,9 @@ fn percent(share: f64) -> String {
     match percent {
         _ if percent > 0.0 && percent < 0.1 => "< 0.1 %".to_owned(),
         _ if percent > 99.9 && percent < 100.0 => "> 99.9 %".to_owned(),
-        _ if percent < 10.0 && percent > 0.0 || percent > 99.0 && percent < 100.0 => format!("{percent:.1} %"),
+        _ if percent < 10.0 && percent > 0.0 || percent > 99.0 && percent < 100.0 => {
+            format!("{percent:.1} %")
+        }
         _ => format!("{percent:.0} %"),
     }
 }

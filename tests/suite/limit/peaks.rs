@@ -4,7 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, get, on_each_store, on_topologies};
+use crate::harness::{
+    Client, Config, Deployment, Origin, Tollgate, eventually, get, on_each_store, on_topologies,
+};
 
 on_each_store!(the_peak_of_each_client_is_known, all_tiers_and_overrides_have_peaks_of_their_own);
 on_topologies!(shared [server cluster] two_instances_know_the_use_of_both);
@@ -13,7 +15,8 @@ fn config(redis: Option<&Deployment>, origin: &Origin, policies: &str, names: &s
     let store = redis.map(|redis| format!("store: {{ redis: {{ {}, timeout: 10s }} }}\n", redis.settings()));
     Config::yaml(format!(
         "
-{}user: [{{ header: x-user-id, from: anyone }}]
+{}trusted_proxies: [127.0.0.1/32]
+user: [{{ header: x-user-id }}]
 policies:
 {policies}
 upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
@@ -65,7 +68,8 @@ fn the_peak_of_each_client_is_known(redis: Option<&Deployment>) {
     );
     assert_eq!([&shown["keys"], &shown["sampled"], &shown["exact"]], [&json!(10), &json!(10), &json!(true)]);
     assert_eq!(shown["quantiles"], json!({"p50": 5, "p90": 9, "p99": 10, "p99_9": 10, "max": 10}));
-    let shares: Vec<_> = shown["shares"].as_array().unwrap().iter().map(|share| share["keys"].clone()).collect();
+    let shares: Vec<_> =
+        shown["shares"].as_array().unwrap().iter().map(|share| share["keys"].clone()).collect();
     // Up to 2, 4, 6, 7 and 8 of 8 units, and above.
     assert_eq!(shares, [2, 2, 2, 1, 1, 2]);
     assert_eq!(shown["highest"][0], json!({"key": "user:u10", "peak": 10}));
@@ -79,7 +83,10 @@ fn the_peak_of_each_client_is_known(redis: Option<&Deployment>) {
     let raised = peaks(&tollgate, "per-user", "?limit=9", 55);
     assert_eq!([&raised[0]["change"]["denied"], &raised[0]["change"]["freed"]], [&json!(1), &json!(1)]);
     // On the other route, nobody was seen.
-    assert_eq!((&limits[1]["route"], &limits[1]["keys"], &limits[1]["quantiles"]), (&json!("rest"), &json!(0), &Value::Null));
+    assert_eq!(
+        (&limits[1]["route"], &limits[1]["keys"], &limits[1]["quantiles"]),
+        (&json!("rest"), &json!(0), &Value::Null)
+    );
     // A shadow policy counts alike. What it would say of requests that the other denies is not always known.
     let quiet = tollgate.admin("GET", "/v1/policies/quiet/peaks").json()["limits"][0].clone();
     assert_eq!([&quiet["quantiles"]["p50"], &quiet["shares"][5]["keys"]], [&json!(5), &json!(4)], "{quiet}");
@@ -96,7 +103,14 @@ fn all_tiers_and_overrides_have_peaks_of_their_own(redis: Option<&Deployment>) {
     let shown: Vec<_> = limits
         .iter()
         .filter(|limit| limit["route"] == "api")
-        .map(|limit| (limit["limit"].clone(), limit["condition"].clone(), limit["quantiles"]["max"].clone(), limit["change"]["denied"].clone()))
+        .map(|limit| {
+            (
+                limit["limit"].clone(),
+                limit["condition"].clone(),
+                limit["quantiles"]["max"].clone(),
+                limit["change"]["denied"].clone(),
+            )
+        })
         .collect();
     assert_eq!(
         shown,
@@ -222,7 +236,8 @@ fn a_limit_is_suggested_from_a_running_instance() {
     let checked = crate::harness::tollgate_in(directory.path(), &[], &["check", "proxy.yaml"]);
     assert_eq!(checked.code, Some(0), "{}\n{}", checked.stderr, ended.stdout);
 
-    let json: Value = serde_json::from_str(&tollgate.command(&["suggest", "--live", "--json"]).stdout).unwrap();
+    let json: Value =
+        serde_json::from_str(&tollgate.command(&["suggest", "--live", "--json"]).stdout).unwrap();
     assert_eq!(json[0]["policy"], "per-user");
     let wrong = tollgate.command(&["suggest", "--live", "--spare", "101"]);
     assert_eq!(wrong.code, Some(2));
