@@ -80,16 +80,7 @@ fn suggest(out: &mut String, policy: &Policy, peaks: &PolicyPeaks) {
         // Writing to a string does not fail.
         let _written = evidence(out, limit);
     }
-    let own = || peaks.limits.iter().filter(|limit| limit.condition.is_none());
-    let mut limits: Vec<(&LimitPeaks, u64)> = Vec::new();
-    for limit in own() {
-        let Some(suggested) = limit.suggested else { continue };
-        // A policy that several routes use is one limit for all of them.
-        match limits.iter_mut().find(|(known, _)| known.window == limit.window) {
-            Some((_, most)) => *most = (*most).max(suggested),
-            None => limits.push((limit, suggested)),
-        }
-    }
+    let limits = own_limits(peaks);
     let name = yaml_text(&policy.name);
     let settings = match limits.as_slice() {
         [] => {
@@ -116,6 +107,29 @@ fn suggest(out: &mut String, policy: &Policy, peaks: &PolicyPeaks) {
         writeln!(out, "  {name}: {{ algorithm: {}, key: {key}, {settings}{mode} }}", policy.algorithm);
 }
 
+/// The policy's own limits with the suggested units, the shortest window first. Empty: no client was seen.
+fn own_limits(peaks: &PolicyPeaks) -> Vec<(&LimitPeaks, u64)> {
+    let own = || peaks.limits.iter().filter(|limit| limit.condition.is_none());
+    if own().all(|limit| limit.suggested.is_none()) {
+        return Vec::new();
+    }
+    let mut limits: Vec<(&LimitPeaks, Option<u64>)> = Vec::new();
+    for limit in own() {
+        // A policy that several routes use is one limit for all of them.
+        match limits.iter_mut().find(|(known, _)| known.window == limit.window) {
+            Some((_, most)) => *most = (*most).max(limit.suggested),
+            None => limits.push((limit, limit.suggested)),
+        }
+    }
+    // A longer window must not allow less than a shorter one. Of those that nothing is known of, the limit stays.
+    let mut least = 0;
+    let rising = limits.into_iter().map(|(limit, suggested)| {
+        least = suggested.unwrap_or(limit.units).max(least);
+        (limit, least)
+    });
+    rising.collect()
+}
+
 fn evidence(out: &mut String, limit: &LimitPeaks) -> std::fmt::Result {
     let condition = limit.condition.as_ref().map(|of| format!(", for {}", printable(of))).unwrap_or_default();
     writeln!(out, "  # {} on {}{condition}", printable(&limit.limit), printable(&limit.route))?;
@@ -123,8 +137,13 @@ fn evidence(out: &mut String, limit: &LimitPeaks) -> std::fmt::Result {
     let about = if limit.exact { "" } else { "about " };
     writeln!(
         out,
-        "  #   {about}{} clients; half stay within {}, 90% within {}, 99% within {}, 99.9% within {}; the highest is {}",
-        limit.keys, quantiles.p50, quantiles.p90, quantiles.p99, quantiles.p99_9, quantiles.max
+        "  #   {about}{}; half stay within {}, 90% within {}, 99% within {}, 99.9% within {}; the highest is {}",
+        clients(limit.keys),
+        quantiles.p50,
+        quantiles.p90,
+        quantiles.p99,
+        quantiles.p99_9,
+        quantiles.max
     )?;
     let above = limit.shares.iter().find(|share| share.up_to.is_none());
     if let Some(above) = above.filter(|above| above.keys > 0) {
@@ -134,6 +153,10 @@ fn evidence(out: &mut String, limit: &LimitPeaks) -> std::fmt::Result {
         writeln!(out, "  #   suggested: {}", rate(limit, suggested))?;
     }
     Ok(())
+}
+
+fn clients(keys: u64) -> String {
+    if keys == 1 { "1 client".to_owned() } else { format!("{keys} clients") }
 }
 
 /// A limit as proxy.yaml has it: `60/1m`; for `concurrency` and the bucket of `gcra`, a number.
@@ -156,5 +179,62 @@ fn yaml_text(name: &str) -> String {
     match name.chars().all(is_plain) && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         true => name.to_owned(),
         false => serde_json::Value::from(name).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(text: &str, units: u64, suggested: Option<u64>) -> LimitPeaks {
+        LimitPeaks {
+            route: "api".into(),
+            condition: None,
+            limit: text.into(),
+            units,
+            window: text.split_once('/').map(|(_, window)| window.to_owned()),
+            keys: 0,
+            sampled: 0,
+            exact: true,
+            quantiles: None,
+            shares: Vec::new(),
+            highest: Vec::new(),
+            suggested,
+            change: None,
+        }
+    }
+
+    fn suggested(limits: Vec<LimitPeaks>) -> Vec<u64> {
+        let peaks = PolicyPeaks {
+            policy: "p".into(),
+            algorithm: "fixed_window".into(),
+            mode: "enforce".into(),
+            limits,
+        };
+        own_limits(&peaks).iter().map(|(_, units)| *units).collect()
+    }
+
+    #[test]
+    fn a_longer_window_never_allows_less_and_an_unknown_one_stays() {
+        let tiers = |minute, hour| vec![limit("100/1m", 100, minute), limit("500/1h", 500, hour)];
+        assert_eq!(suggested(tiers(Some(180), Some(90))), [180, 180]);
+        assert_eq!(suggested(tiers(Some(20), None)), [20, 500]);
+        assert_eq!(suggested(tiers(None, None)), [0; 0]);
+        // Of two routes, the higher one counts.
+        let routes = [tiers(Some(20), Some(60)), tiers(Some(30), None)].concat();
+        assert_eq!(suggested(routes), [30, 60]);
+    }
+
+    #[test]
+    fn rates_names_and_shares_are_written_as_proxy_yaml_has_them() {
+        assert_eq!(rate(&limit("1000/month (Europe/Berlin)", 1_000, None), 70), "70/month");
+        assert_eq!(rate(&limit("2 at a time", 2, None), 0), "1");
+        assert_eq!(
+            ["per-ip", "ip+path", "a b", "1"].map(yaml_text),
+            ["per-ip", "ip+path", "\"a b\"", "\"1\""]
+        );
+        let parse = |text: &str| text.parse::<Spare>().map(|spare| spare.0);
+        assert_eq!([parse("99.9%"), parse("99"), parse("0 %")], [Ok(99.9), Ok(99.0), Ok(0.0)]);
+        assert!(["", "%", "101%", "-1%", "NaN", "all"].into_iter().all(|text| parse(text).is_err()));
     }
 }

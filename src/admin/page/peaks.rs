@@ -124,7 +124,7 @@ fn section(limit: &LimitPeaks, nth: usize) -> Markup {
                     @if let Some(change) = &limit.change { (effect(limit, change)) }
                     div.columns {
                         div.card { (shares(limit)) }
-                        div.card { (keys("The highest", &limit.highest, limit.units)) }
+                        div.card { (highest(limit)) }
                     }
                 }
             }
@@ -161,16 +161,24 @@ fn shares(limit: &LimitPeaks) -> Markup {
     }
 }
 
-fn keys(title: &str, keys: &[KeyPeak], units: u64) -> Markup {
+/// The keys with the highest peaks. Marked: those that are denied now, would be denied, or would be spared.
+fn highest(limit: &LimitPeaks) -> Markup {
+    let change = limit.change.as_ref().map_or(limit.units, |change| change.limit);
+    let mark = |peak: u64| match (peak > limit.units, peak > change) {
+        (true, true) => html! { " " span.badge.bad { "denied" } },
+        (false, true) => html! { " " span.badge.warn { "would be denied" } },
+        (true, false) => html! { " " span.badge.good { "would be spared" } },
+        (false, false) => html! {},
+    };
     html! {
         table {
-            caption.hidden { (title) }
-            thead { tr { th scope="col" { (title) } th.num scope="col" { "Peak" } } }
+            caption.hidden { "The clients with the highest peaks" }
+            thead { tr { th scope="col" { "The highest" } th.num scope="col" { "Peak" } } }
             tbody {
-                @for KeyPeak { key, peak } in keys {
+                @for KeyPeak { key, peak } in &limit.highest {
                     tr data-key=(key) {
                         th scope="row" { span.mono { (components::untrusted(key)) } }
-                        td.num { (format_count(*peak)) @if *peak > units { " " span.badge.bad { "denied" } } }
+                        td.num { (mark(*peak)) " " (format_count(*peak)) }
                     }
                 }
             }
@@ -190,7 +198,6 @@ fn effect(limit: &LimitPeaks, change: &LimitChange) -> Markup {
                 @if change.freed > 0 { ", and spared " strong { (clients(change.freed)) } @if change.freed == 1 { " that is denied now" } @else { " that are denied now" } }
                 "."
             }
-            @if !change.examples.is_empty() { (keys("Denied, the highest first", &change.examples, limit.units)) }
         }
     }
 }
