@@ -19,6 +19,9 @@ use super::{
     layout::{NavItem, Page, PageFrame},
 };
 
+/// Limits that the page shows, at most.
+const SHOWN: usize = 20;
+
 /// The query as the form sends it: what is not filled in is empty.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +63,17 @@ fn read(query: &FormQuery) -> Result<PeaksQuery, Problem> {
 }
 
 fn view(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Page {
+    let (mut seen, unseen): (Vec<&LimitPeaks>, Vec<&LimitPeaks>) =
+        peaks.limits.iter().partition(|limit| limit.quantiles.is_some());
+    if seen.len() > SHOWN {
+        seen.sort_by_key(|limit| std::cmp::Reverse(limit.keys));
+    }
+    let mut unseen: Vec<String> = unseen.into_iter().map(title).collect();
+    if unseen.len() > SHOWN {
+        let more = unseen.len() - SHOWN;
+        unseen.truncate(SHOWN);
+        unseen.push(format!("and {more} more"));
+    }
     let body = html! {
         p.crumbs { a href="/policies" { "Policies" } }
         div.head {
@@ -73,7 +87,15 @@ fn view(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Pa
         } @else {
             (form(peaks, query, problem))
         }
-        div.peaks { @for (nth, limit) in peaks.limits.iter().enumerate() { (section(limit, nth)) } }
+        div.peaks { @for (nth, limit) in seen.iter().take(SHOWN).enumerate() { (section(limit, nth)) } }
+        @if seen.len() > SHOWN {
+            p.hint { (seen.len() - SHOWN) " more limits, with fewer clients, are not shown: " code { "/v1/policies/" (peaks.policy) "/peaks" } " has all." }
+        }
+        @if !unseen.is_empty() {
+            section.card aria-labelledby="unseen" {
+                div.pad { h2 #unseen { "No client was seen" } p.hint { "In the last 24 hours, nothing was counted by:" } (components::chips(&unseen)) }
+            }
+        }
     };
     Page { title: peaks.policy.clone(), body }
 }
@@ -104,29 +126,28 @@ fn form(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Ma
     }
 }
 
+/// `100/1m on api`, `1000/1m on api for plan:pro`
+fn title(limit: &LimitPeaks) -> String {
+    let condition = limit.condition.as_ref().map(|condition| format!(" for {condition}")).unwrap_or_default();
+    format!("{} on {}{condition}", limit.limit, limit.route)
+}
+
 fn section(limit: &LimitPeaks, nth: usize) -> Markup {
-    let id = format!("limit-{nth}");
+    let Some(quantiles) = &limit.quantiles else { return Markup::default() };
+    let (id, title) = (format!("limit-{nth}"), title(limit));
     html! {
-        section aria-labelledby=(id) data-key={ (limit.route) " " (limit.limit) " " (limit.condition.as_deref().unwrap_or_default()) } {
-            div.bar-head {
-                h2 id=(id) { (limit.limit) " on " (limit.route) }
-                span.meta { @if let Some(condition) = &limit.condition { "Override for " span.chip { (condition) } } }
+        section aria-labelledby=(id) data-key=(title) {
+            div.bar-head { h2 id=(id) { (escape_invisible(&title)) } }
+            dl.tiles {
+                div { dt { @if limit.exact { "Clients" } @else { "Clients, about" } } dd { (format_count(limit.keys)) } }
+                div { dt { "Half stay within" } dd { (format_count(quantiles.p50)) (of(limit)) } }
+                div { dt { "99 % stay within" } dd { (format_count(quantiles.p99)) (of(limit)) } }
+                div { dt { "The highest" } dd.bad[quantiles.max > limit.units] { (format_count(quantiles.max)) (of(limit)) } }
             }
-            @match &limit.quantiles {
-                None => div.card { (components::empty_state("No client was seen", "Nothing was counted here in the last 24 hours.")) },
-                Some(quantiles) => {
-                    dl.tiles {
-                        div { dt { @if limit.exact { "Clients" } @else { "Clients, about" } } dd { (format_count(limit.keys)) } }
-                        div { dt { "Half stay within" } dd { (format_count(quantiles.p50)) (of(limit)) } }
-                        div { dt { "99 % stay within" } dd { (format_count(quantiles.p99)) (of(limit)) } }
-                        div { dt { "The highest" } dd.bad[quantiles.max > limit.units] { (format_count(quantiles.max)) (of(limit)) } }
-                    }
-                    @if let Some(change) = &limit.change { (effect(limit, change)) }
-                    div.columns {
-                        div.card { (shares(limit)) }
-                        div.card { (highest(limit)) }
-                    }
-                }
+            @if let Some(change) = &limit.change { (effect(limit, change)) }
+            div.columns {
+                div.card { (shares(limit)) }
+                div.card { (highest(limit)) }
             }
         }
     }
@@ -150,7 +171,7 @@ fn shares(limit: &LimitPeaks) -> Markup {
             tbody {
                 @for share in &limit.shares {
                     tr data-key=(share.above) {
-                        th scope="row" { (range(share)) }
+                        th.range scope="row" { (range(share)) }
                         td.wide { (components::bar(share.keys, limit.keys, if share.up_to.is_none() { "fill bad" } else { "fill" })) }
                         td.num { (format_count(share.keys)) }
                         td.num { (percent(share.share)) }

@@ -22,6 +22,7 @@ fn a_policy_shows_how_close_clients_come_and_what_another_limit_would_do() {
     browser.shows("main section", "3/1h on orders");
     browser.shows("main section .tiles", "5 of 3");
     browser.shows("main section table", "above 100 %");
+    browser.shows("#unseen + p + .chips", "3/1h on all");
     browser.shows("main", "ip:127.0.0.5");
     browser.write("form.filter [name=limit]", "4");
     browser.click("form.filter [type=submit]");
