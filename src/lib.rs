@@ -17,6 +17,7 @@
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`peaks`] | how close clients come to their limits |
 //! | [`upstream`] | endpoints, and the connections to them |
+//! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
@@ -39,6 +40,7 @@
 //! `tests/suite/layering.rs` states which module may use which, and tests it.
 
 pub mod abuse;
+pub mod access_logs;
 pub mod address_set;
 pub mod admin;
 pub mod api_keys;
