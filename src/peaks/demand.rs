@@ -12,12 +12,12 @@ use crate::limit::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tally {
     /// The tier that the verdicts tell about.
-    pub(super) tier: u8,
+    pub(super) tier: usize,
     /// The most units in use after a request.
-    pub(super) used: u32,
+    pub(super) used: u64,
     /// Units taken, and units denied.
-    pub(super) admitted: u32,
-    pub(super) denied: u32,
+    pub(super) admitted: u64,
+    pub(super) denied: u64,
     /// When the first decision was taken, in microseconds since the Unix epoch.
     pub(super) time: i64,
 }
@@ -53,7 +53,7 @@ impl KeyDemand {
         // only the tightest of several tiers, so the others' units are counted here.
         let counts_units = policy.tiers.len() > 1 && !policy.may_refund();
         for (index, (demand, tier)) in self.0.iter_mut().zip(&policy.tiers).enumerate() {
-            let is_told = index == usize::from(tally.tier);
+            let is_told = index == tally.tier;
             let start = demand.window_start(policy, index, *tier, tally.time);
             if start > demand.start {
                 (demand.start, demand.used, demand.admitted, demand.denied) = (start, 0, 0, 0);
@@ -62,11 +62,11 @@ impl KeyDemand {
             let mut of_earlier = TierDemand::default();
             let window = if start < demand.start { &mut of_earlier } else { &mut *demand };
             if is_told {
-                window.used = window.used.max(tally.used);
-                window.denied = window.denied.saturating_add(tally.denied);
+                window.used = window.used.max(small(tally.used));
+                window.denied = window.denied.saturating_add(small(tally.denied));
             }
             if counts_units {
-                window.admitted = window.admitted.saturating_add(tally.admitted);
+                window.admitted = window.admitted.saturating_add(small(tally.admitted));
             }
             let units = window.units(policy.kind, *tier);
             if units > 0 {
@@ -127,6 +127,11 @@ impl TierDemand {
     }
 }
 
+/// Limits are at most 10⁹ units.
+fn small(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -147,7 +152,7 @@ mod tests {
         Policy::new(&config, PolicyId(0))
     }
 
-    fn peaks(policy: &Policy, tallies: &[(i64, u8, u32, u32, u32)]) -> Vec<Option<u64>> {
+    fn peaks(policy: &Policy, tallies: &[(i64, usize, u64, u64, u64)]) -> Vec<Option<u64>> {
         let mut demand = KeyDemand::default();
         for &(after, tier, used, admitted, denied) in tallies {
             demand.add(policy, Tally { tier, used, admitted, denied, time: NOW + after });

@@ -10,7 +10,7 @@ use super::{
     demand::Tally,
     plan::{PeakPlan, SampleName},
 };
-use crate::limit::algorithm::Verdict;
+use crate::limit::{Check, algorithm::Verdict};
 
 /// Keys that are tallied at once. Those that meet in one place replace each other.
 const PLACES: usize = 512;
@@ -34,17 +34,12 @@ pub struct PeakRecorder {
 #[derive(Debug, Clone, Copy)]
 pub struct DecidedCheck<'a> {
     pub name: SampleName,
-    /// The key: `ip:203.0.113.7`.
-    pub identifier: &'a CompactString,
-    /// Units of the request.
-    pub cost: u64,
+    pub check: &'a Check<'a>,
     pub verdict: &'a Verdict,
     /// Whether the request is admitted by all checks, so that its units are taken.
     pub is_admitted: bool,
     /// When it was decided, in microseconds since the Unix epoch.
     pub time: i64,
-    /// The shortest window of the policy, in microseconds.
-    pub window: i64,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +56,8 @@ struct Tallies {
 #[derive(Debug)]
 pub(super) struct PeakTally {
     pub(super) hash: u64,
+    pub(super) name: SampleName,
+    /// The number of the sample.
     pub(super) sample: u32,
     /// When it ends, so that it is part of one window.
     until: i64,
@@ -75,37 +72,58 @@ impl PeakRecorder {
 
     /// Records a decision.
     #[inline]
-    pub fn record(&self, check: &DecidedCheck<'_>) {
-        let Some(sample) = self.plan.sample(check.name) else { return };
+    pub fn record(&self, decided: DecidedCheck<'_>) {
+        let DecidedCheck { name, check, verdict, is_admitted, time } = decided;
         let mut hasher = self.plan.hasher.build_hasher();
         hasher.write(check.identifier.as_bytes());
         let hash = hasher.finish();
-        if hash >= self.plan.threshold(sample) {
-            return;
-        }
-        let Verdict { admitted, tier, limit, remaining, .. } = *check.verdict;
-        let units = small(check.cost);
         let tally = Tally {
-            tier: u8::try_from(tier).unwrap_or(u8::MAX),
-            used: small(limit.saturating_sub(remaining)),
-            admitted: if check.is_admitted { units } else { 0 },
-            denied: if admitted { 0 } else { units },
-            time: check.time,
+            tier: verdict.tier,
+            used: verdict.limit.saturating_sub(verdict.remaining),
+            admitted: if is_admitted { check.cost } else { 0 },
+            denied: if verdict.admitted { 0 } else { check.cost },
+            time,
         };
         let tallies = &mut *self.tallies.borrow_mut();
-        let place = place(hash, sample);
-        if let Some(Some(known)) = tallies.places.get_mut(place)
+        if let Some(Some(known)) = tallies.places.get_mut(place(hash))
             && known.hash == hash
-            && known.sample == sample
+            && known.name == name
             && known.tally.tier == tally.tier
-            && (known.tally.time..known.until).contains(&tally.time)
+            && known.tally.time <= time
+            && time < known.until
         {
             known.tally.used = known.tally.used.max(tally.used);
             known.tally.admitted = known.tally.admitted.saturating_add(tally.admitted);
             known.tally.denied = known.tally.denied.saturating_add(tally.denied);
             return;
         }
-        tallies.begin(place, hash, sample, tally, check);
+        self.begin(tallies, hash, tally, &decided);
+    }
+
+    /// Begins a tally, if the key is in the sample. The one that is in its place is handed over with the next tick.
+    fn begin(&self, tallies: &mut Tallies, hash: u64, tally: Tally, decided: &DecidedCheck<'_>) {
+        let DecidedCheck { name, check, verdict, time, .. } = *decided;
+        let Some(sample) = self.plan.sample(name) else { return };
+        // Nothing is known of a limit that was not decided.
+        if hash >= self.plan.threshold(sample) || verdict.limit == Verdict::UNKNOWN.limit {
+            return;
+        }
+        if tallies.places.is_empty() {
+            tallies.places.resize_with(PLACES, || None);
+        }
+        let Some(at) = tallies.places.get_mut(place(hash)) else { return };
+        if at.is_some() && tallies.full.len() >= MAX_TALLIES {
+            tallies.dropped += 1;
+            return;
+        }
+        let window = check.policy.tiers.first().map_or(0, |tier| tier.window);
+        let span = (window / SPANS_PER_WINDOW).clamp(1, LONGEST_SPAN);
+        let until = time - time.rem_euclid(span) + span;
+        let key = shorten(&check.identifier);
+        match at.replace(PeakTally { hash, name, sample, until, tally, key }) {
+            Some(replaced) => tallies.full.push(replaced),
+            None => tallies.used.push(place(hash)),
+        }
     }
 
     /// Hands the tallies over. To be called a few times a second.
@@ -123,41 +141,13 @@ impl PeakRecorder {
     }
 }
 
-/// Where the key is tallied.
-fn place(hash: u64, sample: u32) -> usize {
-    // The highest bits are those that the threshold compares.
-    (hash as usize ^ sample as usize) % PLACES
-}
-
-/// Limits are at most 10⁹ units.
-fn small(units: u64) -> u32 {
-    u32::try_from(units).unwrap_or(u32::MAX)
-}
-
-impl Tallies {
-    /// Begins a tally at a place; the one that is there is handed over with the next tick.
-    #[cold]
-    fn begin(&mut self, place: usize, hash: u64, sample: u32, tally: Tally, check: &DecidedCheck<'_>) {
-        if self.places.is_empty() {
-            self.places.resize_with(PLACES, || None);
-        }
-        let Some(at) = self.places.get_mut(place) else { return };
-        if at.is_some() && self.full.len() >= MAX_TALLIES {
-            self.dropped += 1;
-            return;
-        }
-        let span = (check.window / SPANS_PER_WINDOW).clamp(1, LONGEST_SPAN);
-        let until = check.time - check.time.rem_euclid(span) + span;
-        let replaced = at.replace(PeakTally { hash, sample, until, tally, key: name(check.identifier) });
-        match replaced {
-            Some(replaced) => self.full.push(replaced),
-            None => self.used.push(place),
-        }
-    }
+/// Where a key is tallied. By the lowest bits: the highest are those that the threshold compares.
+fn place(hash: u64) -> usize {
+    hash as usize % PLACES
 }
 
 /// The key, cut if it is long.
-fn name(identifier: &CompactString) -> CompactString {
+fn shorten(identifier: &CompactString) -> CompactString {
     if identifier.len() <= MAX_NAME {
         return identifier.clone();
     }
@@ -175,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        limit::{ManualClock, Policy},
+        limit::{ManualClock, Policy, algorithm::Detail},
         peaks::PeakCollector,
         telemetry::{metrics::Metrics, testing},
     };
@@ -191,6 +181,10 @@ mod tests {
         (collector.recorder(&plan), plan, metrics)
     }
 
+    fn policy() -> Policy {
+        Policy::all(testing::config().policies.iter().map(Arc::as_ref)).remove(0)
+    }
+
     /// Records a decision after which so many of 100 units are in use. `None`: it is denied.
     fn record(recorder: &PeakRecorder, key: &str, used: Option<u64>, time: i64) {
         let verdict = Verdict {
@@ -199,14 +193,13 @@ mod tests {
             remaining: used.map_or(0, |used| 100 - used),
             ..Verdict::UNKNOWN
         };
-        recorder.record(&DecidedCheck {
+        let check = Check { policy: &policy(), identifier: key.into(), cost: 1, detail: Detail::None };
+        recorder.record(DecidedCheck {
             name: SampleName { route: 0, policy: 0, variant: 0 },
-            identifier: &key.into(),
-            cost: 1,
+            check: &check,
             verdict: &verdict,
             is_admitted: used.is_some(),
             time,
-            window: 60_000_000,
         });
     }
 

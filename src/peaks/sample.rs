@@ -163,7 +163,7 @@ mod tests {
         Policy::new(&model::Policy::new("p", Algorithm::FixedWindow, keys, tiers), PolicyId(0))
     }
 
-    fn add(sample: &mut Sample, policy: &Policy, hash: u64, used: u32, time: i64) {
+    fn add(sample: &mut Sample, policy: &Policy, hash: u64, used: u64, time: i64) {
         let tally = Tally { tier: 0, used, admitted: 1, denied: 0, time };
         sample.add(hash, || format_compact!("k{hash}"), policy, tally);
     }
@@ -176,7 +176,7 @@ mod tests {
         /// While all keys fit, the sample is exact.
         #[test]
         fn few_keys_are_all_known(
-            uses in prop::collection::vec((0_u64..200, 1_u32..500, 0_i64..60), 1..500),
+            uses in prop::collection::vec((0_u64..200, 1_u64..500, 0_i64..60), 1..500),
         ) {
             let (policy, mut sample) = (policy(), Sample::default());
             let mut sorted = uses;
@@ -189,7 +189,7 @@ mod tests {
             for &(key, used, _) in sorted.iter().filter(|&&(_, _, hour)| hour > last - 24) {
                 let name = format!("k{}", key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
                 let most = expected.entry(name).or_default();
-                *most = (*most).max(used.into());
+                *most = (*most).max(used);
             }
             let view = sample.view(hour(NOW) + last);
             prop_assert_eq!(view.fraction, 1.0);
@@ -203,7 +203,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let hashes: HashSet<u64> = (0..100_000).map(|_| random.u64(..)).collect();
         for &hash in &hashes {
-            add(&mut sample, &policy, hash, (hash % 100) as u32 + 1, NOW);
+            add(&mut sample, &policy, hash, hash % 100 + 1, NOW);
         }
         let mut smallest: Vec<u64> = hashes.into_iter().collect();
         smallest.sort_unstable();

@@ -37,7 +37,7 @@ use crate::{
     abuse::{self, ObservedResponse, RequestLine},
     config::model::Route,
     identity::{ClientIp, Identity},
-    limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin, algorithm::Verdict},
+    limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
     response_cost::{ask_for_usage, media_type},
     router::Target,
@@ -491,15 +491,13 @@ fn record_outcomes<S>(served: &mut Served<'_, S>, route: usize, checks: &Checks<
         let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
         let is_shadow = outcome.check.policy.is_shadow;
         // A fallback has limits of its own.
-        if decision.source != DecisionSource::Fallback && verdict != Verdict::UNKNOWN {
-            worker.peaks.record(&DecidedCheck {
+        if decision.source != DecisionSource::Fallback {
+            worker.peaks.record(DecidedCheck {
                 name: SampleName { route, policy, variant: outcome.variant.variant },
-                identifier: &outcome.check.identifier,
-                cost: outcome.check.cost,
+                check: outcome.check,
                 verdict: &outcome.verdict,
                 is_admitted: decision.admitted,
                 time: decision.time,
-                window: outcome.check.policy.tiers.first().map_or(0, |tier| tier.window),
             });
         }
         let counted = match (verdict.admitted, is_shadow) {
