@@ -15,6 +15,7 @@
 //! | [`store`] | the state of limits, in memory or in Redis |
 //! | [`peers`] | exchange between instances that share a Redis: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
+//! | [`peaks`] | how close clients come to their limits |
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
@@ -55,6 +56,7 @@ pub mod jwt_keys;
 pub mod limit;
 pub mod listener;
 pub mod memory_budget;
+pub mod peaks;
 pub mod peers;
 pub mod proxy;
 pub mod replay;

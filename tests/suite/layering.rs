@@ -49,6 +49,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "store::redis",
             "peers",
             "abuse",
+            "peaks",
             "memory_budget",
             "config::model",
             "telemetry",
@@ -60,6 +61,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
         &[
             "api_keys",
             "abuse",
+            "peaks",
             "proxy",
             "tls",
             "upstream",
@@ -97,6 +99,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "tls",
             "limit",
             "abuse",
+            "peaks",
             "memory_budget",
             "response_cost",
             "config::model",
@@ -134,6 +137,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
     // Pure: versions and times in, actions out.
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
+    ("peaks", &["limit", "memory_budget", "config::model", "telemetry"]),
     ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
     // The configuration uses only modules that use no other module.
     (
