@@ -18,6 +18,7 @@
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
+//! | [`suggest`] | finds limits for the traffic in access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
@@ -59,6 +60,7 @@ pub mod replay;
 pub mod response_cost;
 pub mod router;
 pub mod store;
+pub mod suggest;
 pub mod telemetry;
 pub mod text;
 pub mod tls;

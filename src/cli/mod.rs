@@ -28,6 +28,7 @@ mod run;
 mod schema;
 mod service_manager;
 mod status;
+mod suggest;
 mod terminal;
 mod top;
 mod unban;

@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 31] = [
+const MAY_KNOW: [(&str, &[&str]); 32] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -22,6 +22,7 @@ const MAY_KNOW: [(&str, &[&str]); 31] = [
             "file",
             "access_logs",
             "replay",
+            "suggest",
             "abuse",
             "memory_budget",
             "config",
@@ -70,6 +71,20 @@ const MAY_KNOW: [(&str, &[&str]); 31] = [
         ],
     ),
     ("replay", &["access_logs", "proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
+    (
+        "suggest",
+        &[
+            "replay",
+            "access_logs",
+            "proxy",
+            "identity",
+            "limit",
+            "store::memory",
+            "config",
+            "config::model",
+            "telemetry",
+        ],
+    ),
     ("access_logs", &["limit"]),
     (
         "proxy",
