@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     distribution::{HistogramRow, Knee},
-    evidence::Appearance,
+    evidence::{Appearance, MAX_VALUES},
     path_groups::PathGroup,
     suggestion::{
         ClientAbove, MeasuredWindow, ReplayedSuggestion, SuggestedOverride, SuggestedPolicy, SuggestedRoute,
@@ -109,7 +109,7 @@ fn head(suggestion: &Suggestion) -> String {
         ),
     }
     lines.push(format!(
-        "Each limit is above the peaks of at least {spare} of the clients, or above all clients below a knee."
+        "Each limit is above the peaks of {spare} of the clients, or below a knee, above those of all clients there."
     ));
     if *spread {
         lines.push("The log has whole seconds: the requests of a second were spread evenly over it. Peaks in windows up to 1s are".into());
@@ -304,6 +304,7 @@ fn clients_table<'c>(
     }
     let count = |count: Option<usize>| match count {
         Some(0) | None => "-".to_owned(),
+        Some(count @ MAX_VALUES..) => format!("{}+", thousands(count as u64)),
         Some(count) => thousands(count as u64),
     };
     let rows = clients.map(|client| {
@@ -346,7 +347,7 @@ fn table(head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     for line in &lines {
         let mut text = String::new();
         for (nth, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-            let is_number = cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b',' || byte == b'-');
+            let is_number = cell.bytes().all(|byte| byte.is_ascii_digit() || b",-+".contains(&byte));
             let is_left = nth == 0 || !is_number && line != head;
             text += &if is_left { format!("  {cell:<width$}") } else { format!("  {cell:>width$}") };
         }

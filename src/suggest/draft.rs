@@ -1,4 +1,4 @@
-//! A policy while its limits are found.
+//! A policy while its limits and overrides are found.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::{
     distribution::{Distribution, Knee},
     evidence::{Appearance, Evidence},
-    limits::{limit, needed, readable_above, readable_from},
+    limits::{is_estimated, limit, needed},
     measure::Scope,
     peaks::KeyPeaks,
     verify::Verified,
@@ -20,10 +20,8 @@ use crate::config::model::{
 
 /// More addresses with limits of their own are for a person to judge.
 const MAX_OVERRIDES: usize = 20;
-/// A shared address may send this many times its peak.
-const HEADROOM_OF_OVERRIDE: f64 = 1.25;
 
-/// A policy whose limits may still change.
+/// A policy that may still get overrides.
 pub(super) struct Draft {
     pub(super) name: String,
     pub(super) route: String,
@@ -50,7 +48,9 @@ pub(super) struct SharedAddress {
 }
 
 impl Draft {
-    /// The policy for the clients of `scope`. `spare`, `is_spread`: as for [`limit`].
+    /// The policy for the clients of `scope`, whose keys have a peak for each window, and behind these one for each
+    /// [`counted_time`](super::limits::counted_time). It spares all clients below a knee, or without one the share `spare`.
+    /// `is_spread`: the requests of a second were spread over it.
     pub(super) fn new(
         name: String,
         (route, methods, uses): (String, Vec<Method>, Vec<usize>),
@@ -67,9 +67,14 @@ impl Draft {
         }
         let peaks: Vec<_> = of_window.into_iter().map(Distribution::new).collect();
         let knees: Vec<_> = peaks.iter().map(Distribution::knee).collect();
-        let found = peaks.iter().zip(&knees).zip(windows);
-        let limits =
-            found.map(|((peaks, knee), window)| limit(peaks, *knee, spare, *window, is_spread)).collect();
+        let of_window = |(nth, (peaks, knee)): (usize, (&Distribution, &Option<Knee>))| {
+            let spared = knee.map_or_else(|| peaks.quantile(spare), |knee| knee.below);
+            let spared_keys = scope.keys.values().filter(|key| key.peak(nth) <= spared);
+            let counted = spared_keys.map(|key| key.peak(windows.len() + nth)).max().unwrap_or(0);
+            let is_short = is_spread && windows.get(nth).is_some_and(|window| is_estimated(*window));
+            limit(spared, counted, knee.map(|knee| knee.above), is_short)
+        };
+        let limits = peaks.iter().zip(&knees).enumerate().map(of_window).collect();
         let (key, windows) = (key.clone(), windows.to_vec());
         Self { name, route, methods, uses, key, scope, windows, peaks, knees, limits, overrides: Vec::new() }
     }
@@ -117,31 +122,11 @@ impl Draft {
         policy
     }
 
-    /// Changes the limits after a replay: an address that many people share gets limits of its own, and limits that deny
-    /// a client they should spare are raised. `sliding_window` counts a request for up to a tenth longer than its window,
-    /// so a peak up to the limit does not always pass. Returns whether anything was changed.
-    pub(super) fn adjust(&mut self, verified: &Verified) -> bool {
+    /// Gives addresses that many people share limits of their own. Returns whether there are any that had none.
+    pub(super) fn spare_shared(&mut self, verified: &Verified) -> bool {
         let known = self.overrides.len();
         self.overrides.extend(self.shared(verified));
-        let mut changes = self.overrides.len() > known;
-        let mut raises = false;
-        for key in verified.denied.keys() {
-            let is_spared = self.scope.keys.get(key).is_some_and(|peaks| !self.is_above(key, peaks));
-            match self.overrides.iter_mut().enumerate().find(|(_, other)| other.key == key) {
-                // It was denied before it had limits of its own.
-                Some((nth, _)) if nth >= known => {}
-                Some((_, other)) if is_spared => {
-                    other.limits.iter_mut().for_each(|limit| *limit = readable_above(*limit));
-                    changes = true;
-                }
-                None if is_spared => raises = true,
-                _ => {}
-            }
-        }
-        if raises {
-            self.limits.iter_mut().for_each(|limit| *limit = readable_above(*limit));
-        }
-        changes || raises
+        self.overrides.len() > known
     }
 
     /// The addresses above a limit that many people share.
@@ -158,10 +143,11 @@ impl Draft {
             let text = key.strip_prefix("ip:")?;
             let address =
                 text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<std::net::IpAddr>().ok()?)))?;
-            let of_peak = |(&limit, peak): (&u64, u32)| {
-                readable_from(f64::from(peak) * HEADROOM_OF_OVERRIDE).max(limit)
-            };
-            let limits = self.limits.iter().zip(peaks.peaks()).map(of_peak).collect();
+            let limits = self.limits.iter().enumerate().map(|(nth, &general)| {
+                let counted = peaks.peak(self.windows.len() + nth);
+                limit(peaks.peak(nth), counted, None, false).max(general)
+            });
+            let limits = limits.collect();
             Some(SharedAddress { key: key.clone(), address, limits })
         });
         shared.take(room).collect()

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::access_logs::{LoggedRequest, LoggedUser};
 
 /// More different values are not told apart.
-const MAX_VALUES: usize = 1_000;
+pub(super) const MAX_VALUES: usize = 1_000;
 /// An address with this many users is shared; so is one with this many user agents, if none of them sends more than
 /// `MAX_SHARE` of its requests. A script has one user agent, or a few.
 const SHARED_FROM: usize = 5;

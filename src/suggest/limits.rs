@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::distribution::{Distribution, Knee};
-
 /// Steps of numbers that people read at a glance, in each power of ten.
 const STEPS: [u64; 9] = [10, 12, 15, 20, 25, 30, 40, 50, 60];
 const LAST_STEP: u64 = 80;
-/// A limit is this many times the largest peak that it spares, where there is room: tomorrow's peaks are not those of
-/// the log. It is above 1.1, because a `sliding_window` of 10 buckets may count a request for a tenth longer.
+/// A limit is at least this many times the largest peak that it spares, where there is room: tomorrow's peaks are not
+/// those of the log.
 const HEADROOM: f64 = 1.25;
-/// The same for windows up to a second, if the log has whole seconds. A burst around the turn of a second is then spread
-/// over two, and its peak in the log may be half of the real one.
+/// And at least this many standard deviations above it: a number of requests that come by chance scatters by its root.
+const DEVIATIONS: f64 = 2.0;
+/// The headroom for windows up to a second, if the log has whole seconds. A burst around the turn of a second is then
+/// spread over two, and its peak in the log may be half of the real one.
 const HEADROOM_OF_SPREAD: f64 = 2.0;
 /// The largest limit of a policy.
 const MAX_LIMIT: u64 = 1_000_000_000;
@@ -41,27 +41,34 @@ fn readable_to(number: u64) -> u64 {
     found
 }
 
-/// The limit for a window, and the peak that it spares at least.
-///
-/// Below a knee, all clients are spared, and the limit is in the gap. Without one, all but 1 − `spare` of the clients are.
-/// `is_spread`: the requests of a second were spread over it.
-pub(super) fn limit(
-    peaks: &Distribution,
-    knee: Option<Knee>,
-    spare: f64,
-    window: Duration,
-    is_spread: bool,
-) -> u64 {
-    let is_short = is_spread && window <= Duration::from_secs(1);
+/// The time in which `sliding_window` with this number of buckets may count a request: it counts whole buckets, and one
+/// more than the window has. A client with at most L requests in each (t − that, t] is never denied by a limit L.
+pub(super) fn counted_time(window: Duration, buckets: u32) -> Duration {
+    let bucket = window.as_micros().div_ceil(u128::from(buckets.max(1)));
+    Duration::from_micros((bucket * u128::from(buckets + 1)) as u64)
+}
+
+/// A limit that spares the peak `spared`, with headroom, and never denies a client of which `sliding_window` counts
+/// `counted` requests. `above`: the peak above the knee, which the limit has to stay below. `is_short`: peaks are
+/// estimates, since the log has whole seconds.
+pub(super) fn limit(spared: u32, counted: u32, above: Option<u32>, is_short: bool) -> u64 {
+    let (spared, counted) = (u64::from(spared), u64::from(counted));
     let headroom = if is_short { HEADROOM_OF_SPREAD } else { HEADROOM };
-    let spared = knee.map_or_else(|| peaks.quantile(spare), |knee| knee.below);
-    let limit = readable_from(f64::from(spared) * headroom);
-    match knee {
-        Some(Knee { below, above, .. }) if limit >= above.into() => {
-            readable_to(u64::from(above) - 1).max(below.into())
+    let peak = spared as f64;
+    let wanted = (peak * headroom).max(peak + DEVIATIONS * peak.sqrt());
+    let limit = readable_from(wanted.max(counted as f64));
+    match above.map(u64::from) {
+        Some(above) if limit >= above => {
+            let needed = if counted < above { counted } else { spared };
+            readable_to(above.saturating_sub(1)).max(needed)
         }
         _ => limit,
     }
+}
+
+/// Whether the peaks in this window are estimates, if the requests of a second were spread over it.
+pub(super) fn is_estimated(window: Duration) -> bool {
+    window <= Duration::from_secs(1)
 }
 
 /// The tiers that a policy needs: for each window its limit, or `None` if another tier admits no more than it does.
@@ -96,27 +103,36 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_has_headroom() {
+        let limits = [1, 3, 10, 40, 100, 1_000].map(|peak| limit(peak, peak, None, false));
+        assert_eq!(limits, [3, 7, 20, 60, 150, 1_500]);
+        assert_eq!([1, 10, 100].map(|peak| limit(peak, peak, None, true)), [3, 20, 200]);
+        assert_eq!(limit(100, 190, None, false), 200, "it counts more than the window has");
+    }
+
+    #[test]
     fn a_limit_is_in_the_gap_of_the_knee() {
-        let second = Duration::from_secs(1);
-        for (below, above, limit_between) in
-            [(10, 1_000, 15), (10, 20, 15), (9, 14, 12), (11, 13, 12), (101, 103, 101)]
-        {
-            let knee = Some(Knee { below, above, clients_above: 1 });
-            let peaks = Distribution::new([vec![below; 100], vec![above]].concat());
-            let found = limit(&peaks, knee, 0.9, second, false);
-            assert_eq!(found, limit_between, "{below} {above}");
+        for (below, counted, above, expected) in [
+            (10, 11, 1_000, 20),
+            (10, 11, 20, 15),
+            (9, 9, 14, 12),
+            (11, 11, 13, 12),
+            (101, 102, 103, 102),
+            (101, 110, 103, 101),
+            (10, 40, 1_000, 40),
+            (10, 40, 30, 25),
+        ] {
+            let found = limit(below, counted, Some(above), false);
+            assert_eq!(found, expected, "{below} {counted} {above}");
             assert!(u64::from(below) <= found && found < u64::from(above));
         }
     }
 
     #[test]
-    fn without_a_knee_a_limit_spares_the_share_and_has_headroom() {
-        let peaks = Distribution::new((1..=1_000).collect());
-        let of =
-            |spare, window, is_spread| limit(&peaks, None, spare, Duration::from_millis(window), is_spread);
-        assert_eq!(of(1.0, 1_000, false), 1_500);
-        assert_eq!(of(0.9, 1_000, false), 1_200);
-        assert_eq!((of(0.9, 1_000, true), of(0.9, 1_001, true)), (2_000, 1_200));
+    fn a_sliding_window_counts_a_bucket_more() {
+        let counted = |millis, buckets| counted_time(Duration::from_millis(millis), buckets).as_micros();
+        assert_eq!(counted(1_000, 10), 1_100_000);
+        assert_eq!(counted(1, 7), 8 * 143);
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) struct Measured {
 /// Measures how many requests each key sends at most in any window.
 ///
 /// `uses`: for each scope the routes, by their index, whose requests it counts. The key of a scope is found as that of a
-/// policy on these routes is. `windows` are in ascending order. Memory: see [`KeyPeaks`].
+/// policy on these routes is. The last of `windows` is the longest. Memory: see [`KeyPeaks`].
 ///
 /// # Errors
 /// A log can't be read, or has too many clients or requests for the memory.

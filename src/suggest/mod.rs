@@ -27,6 +27,7 @@ pub use suggestion::{
 use distribution::Distribution;
 use draft::Draft;
 use evidence::Evidence;
+use limits::counted_time;
 use measure::{Measured, measure};
 use path_groups::{PathGroup, survey};
 use peaks::KeyPeaks;
@@ -36,14 +37,14 @@ use crate::{
     access_logs::{LogReader, ReadError},
     config::{
         self, SystemLookup,
-        model::{Config, KeyPart, KeyRecipe, format_duration},
+        model::{Config, DEFAULT_BUCKETS, KeyPart, KeyRecipe, format_duration},
     },
     replay::ReplayError,
     telemetry::time::rfc3339,
 };
 
-/// Replays until the limits deny nobody whom they should spare.
-const MAX_REPLAYS: usize = 4;
+/// Replays: the first tells which addresses many people share, and the second is of the policies that spare these.
+const MAX_REPLAYS: usize = 3;
 /// A group of paths with fewer clients gets no limits of its own.
 const MIN_CLIENTS: usize = 20;
 /// A group of unsafe requests gets limits of its own if they are at most the general ones divided by this.
@@ -117,8 +118,10 @@ pub async fn suggest(
         }
     };
     let uses: Vec<_> = routes.iter().map(|route| route.uses.clone()).collect();
+    let counted = request.windows.iter().map(|window| counted_time(*window, DEFAULT_BUCKETS));
+    let windows: Vec<_> = request.windows.iter().copied().chain(counted).collect();
     let Measured { scopes, requests, first, last, refused, without_host, notes } =
-        measure(config.clone(), &uses, &request.key, &request.windows, open()?).await?;
+        measure(config.clone(), &uses, &request.key, &windows, open()?).await?;
     if requests == 0 {
         return Err(SuggestError::NoRequests);
     }
@@ -162,7 +165,7 @@ pub async fn suggest(
         let (policies, replayed) = verify(config.clone(), &drafts, open()?).await?;
         let is_last = replays == MAX_REPLAYS;
         let changes = !is_last
-            && drafts.iter_mut().zip(&policies).fold(false, |any, (draft, of)| draft.adjust(of) || any);
+            && drafts.iter_mut().zip(&policies).fold(false, |any, (draft, of)| draft.spare_shared(of) || any);
         verified = Some((policies, replayed));
         if !changes {
             break;
@@ -365,7 +368,7 @@ fn policy_of(draft: &Draft, verified: Option<&Verified>, name: &str) -> Suggeste
         Some(SuggestedOverride {
             ip: other.key.strip_prefix("ip:")?.to_owned(),
             limits: texts(&other.limits),
-            client: client_above(&other.key, peaks, verified),
+            client: client_above(&other.key, peaks, draft.windows.len(), verified),
         })
     });
     SuggestedPolicy {
@@ -376,19 +379,20 @@ fn policy_of(draft: &Draft, verified: Option<&Verified>, name: &str) -> Suggeste
         above: above
             .into_iter()
             .take(MAX_WATCHED)
-            .map(|(key, peaks)| client_above(key, peaks, verified))
+            .map(|(key, peaks)| client_above(key, peaks, draft.windows.len(), verified))
             .collect(),
         denied: verified.map(|verified| verified.denied.values().sum()),
         denied_clients: verified.map(|verified| verified.denied.len()),
     }
 }
 
-fn client_above(key: &str, peaks: &KeyPeaks, verified: Option<&Verified>) -> ClientAbove {
+/// `windows`: the number of windows.
+fn client_above(key: &str, peaks: &KeyPeaks, windows: usize, verified: Option<&Verified>) -> ClientAbove {
     let evidence = verified.and_then(|verified| verified.evidence.get(key));
     ClientAbove {
         key: key.to_owned(),
         requests: peaks.requests,
-        peaks: peaks.peaks().collect(),
+        peaks: peaks.peaks().take(windows).collect(),
         denied: verified.map(|verified| verified.denied.get(key).copied().unwrap_or(0)),
         user_agents: evidence.map(Evidence::agents),
         paths: evidence.map(Evidence::paths),

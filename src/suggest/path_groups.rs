@@ -37,19 +37,25 @@ impl PathGroup {
 /// # Errors
 /// A log can't be read, or no log contains a request.
 pub(super) fn survey(mut logs: LogReader) -> Result<Vec<PathGroup>, ReadError> {
-    let mut groups: IndexMap<PathGroup, u64> = IndexMap::new();
+    // With the number of requests, and whether all are for the path itself, without a further segment.
+    let mut groups: IndexMap<PathGroup, (u64, bool)> = IndexMap::new();
     while let Some(request) = logs.next_request()? {
-        if let Some(group) = group(&request) {
+        if let Some((group, is_itself)) = group(&request) {
             let is_full = groups.len() >= MAX_GROUPS;
             match groups.get_mut(&group) {
-                Some(count) => *count += 1,
+                Some((count, all)) => (*count, *all) = (*count + 1, *all && is_itself),
                 None if is_full => {}
-                None => drop(groups.insert(group, 1)),
+                None => drop(groups.insert(group, (1, is_itself))),
             }
         }
     }
-    let (mut changing, mut reading): (Vec<_>, Vec<_>) =
-        groups.into_iter().partition(|(group, _)| group.is_unsafe());
+    let groups = groups.into_iter().map(|(mut group, (count, is_itself))| {
+        if is_itself && let Some(path) = group.path.strip_suffix("/*") {
+            group.path = path.to_owned();
+        }
+        (group, count)
+    });
+    let (mut changing, mut reading): (Vec<_>, Vec<_>) = groups.partition(|(group, _)| group.is_unsafe());
     let mut busiest = Vec::new();
     for of_kind in [&mut changing, &mut reading] {
         // A stable sort: of equally busy ones, the first in the log.
@@ -61,8 +67,8 @@ pub(super) fn survey(mut logs: LogReader) -> Result<Vec<PathGroup>, ReadError> {
     Ok(busiest)
 }
 
-/// `None`: the request is in no group.
-fn group(logged: &LoggedRequest) -> Option<PathGroup> {
+/// The group of a request, and whether the request is for the path of the group itself. `None`: it is in no group.
+fn group(logged: &LoggedRequest) -> Option<(PathGroup, bool)> {
     let request = &logged.request;
     let exists = !matches!(logged.status.http.as_u16(), 400 | 404 | 405 | 410);
     let method = if request.method == Method::HEAD { Method::GET } else { request.method.clone() };
@@ -74,7 +80,7 @@ fn group(logged: &LoggedRequest) -> Option<PathGroup> {
     let path = request.uri.path().trim_end_matches('/');
     let segments: Vec<_> = path.strip_prefix('/').unwrap_or_default().split('/').collect();
     if segments == [""] {
-        return Some(PathGroup { method, path: "/".to_owned() });
+        return Some((PathGroup { method, path: "/".to_owned() }, true));
     }
     if !segments.iter().all(|segment| is_plain(segment)) || is_id(segments[0]) {
         return None;
@@ -89,7 +95,7 @@ fn group(logged: &LoggedRequest) -> Option<PathGroup> {
             .collect(),
         _ => return None,
     };
-    Some(PathGroup { method, path: with_distinct_names(&path) })
+    Some((PathGroup { method, path: with_distinct_names(&path) }, segments.len() == 1))
 }
 
 /// Numbers the parameters of a path, since their names must differ: `/users/{id}/orders/{id2}`.
@@ -117,4 +123,85 @@ fn is_id(segment: &str) -> bool {
         || is_hex && digits > 0 && segment.len() >= 12
         || digits > 3 && segment.len() >= 20
         || segment.len() > LONGEST_WORD
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::access_logs::InputLog;
+
+    fn groups(lines: &[(&str, u16)]) -> Vec<String> {
+        let line = |(request, status): &(&str, u16)| {
+            format!("::1 - - [03/Jul/2026:12:00:01 +0000] \"{request} HTTP/1.1\" {status} 1\n")
+        };
+        let text: String = lines.iter().map(line).collect();
+        let reader = Box::new(Cursor::new(text.into_bytes()));
+        let logs = LogReader::new(vec![InputLog { name: "log".to_owned(), reader }]).unwrap();
+        survey(logs)
+            .unwrap()
+            .into_iter()
+            .map(|PathGroup { method, path }| format!("{method} {path}"))
+            .collect()
+    }
+
+    #[test]
+    fn paths_are_grouped_by_what_tells_them_apart() {
+        let found = groups(&[
+            ("POST /login", 200),
+            ("POST /Login/?next=/a", 401),
+            ("POST /users/17/orders/0aF3-4711-00ff", 200),
+            ("GET /users/17", 200),
+            ("HEAD /users", 200),
+            ("GET /favicon.ico", 200),
+            ("GET /", 200),
+            ("GET http://example.org/a/b", 200),
+        ]);
+        let expected = [
+            "POST /login",
+            "GET /favicon.ico",
+            "GET /",
+            "GET /users/*",
+            "GET /a/*",
+            "POST /users/{id}/orders/{id2}",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_is_no_path_of_the_service_is_left_out() {
+        for (request, status) in [
+            ("POST /wp-login.php", 404),
+            ("GET /0123456789", 200),
+            ("POST /a/b/c/d/e", 200),
+            ("POST /a//b", 200),
+            ("POST /a%20b", 200),
+            ("POST /{x}", 200),
+            ("POST /a/../b", 200),
+            ("OPTIONS /a", 200),
+        ] {
+            assert_eq!(groups(&[(request, status)]), [""; 0], "{request}");
+        }
+    }
+
+    #[test]
+    fn ids_are_told_from_words() {
+        for id in ["1", "0123456789abcdef", "3f2504e0-4f89-41d3-9a0c-0305e82c3301", "ck9x1y2z3a4b5c6d7e8f"] {
+            assert!(is_id(id), "{id}");
+        }
+        for word in ["login", "v1", "wp-login.php", "feedface", "style2.css", "a-long-name-of-a-page-in-2026"]
+        {
+            assert!(!is_id(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_busiest_of_each_kind_are_kept() {
+        let lines: Vec<_> = (0..30).map(|nth| (format!("GET /page-{nth}x"), 30 - nth)).collect();
+        let all: Vec<_> = lines.iter().flat_map(|(line, count)| vec![(line.as_str(), 200); *count]).collect();
+        let found = groups(&[&all[..], &[("POST /rare", 200)]].concat());
+        assert_eq!(found.len(), MOST_OF_EACH + 1);
+        assert!(found.contains(&"POST /rare".to_owned()) && !found.contains(&"GET /page-10x".to_owned()));
+    }
 }

@@ -23,7 +23,7 @@ pub(super) struct KeyPeaks {
     /// window.
     differences: VecDeque<u8>,
     /// In the order of the windows.
-    windows: SmallVec<[WindowCount; 3]>,
+    windows: SmallVec<[WindowCount; 6]>,
 }
 
 /// The requests in the window that ends now.
@@ -63,6 +63,11 @@ impl KeyPeaks {
     /// The peak in each window.
     pub(super) fn peaks(&self) -> impl Iterator<Item = u32> {
         self.windows.iter().map(|window| window.peak)
+    }
+
+    /// The peak in the window of this index.
+    pub(super) fn peak(&self, nth: usize) -> u32 {
+        self.windows.get(nth).map_or(0, |window| window.peak)
     }
 
     /// Frees the memory for its requests if none of them is in a window that ends `now`. Returns the bytes that are still
