@@ -8,8 +8,9 @@ const LAST_STEP: u64 = 80;
 /// A limit is at least this many times the largest peak that it spares, where there is room: tomorrow's peaks are not
 /// those of the log.
 const HEADROOM: f64 = 1.25;
-/// And at least this many standard deviations above it: a number of requests that come by chance scatters by its root.
-const DEVIATIONS: f64 = 2.0;
+/// And at least this many standard deviations above it: a number of requests that come by chance scatters by its root, and
+/// a peak is the largest number of many.
+const DEVIATIONS: f64 = 4.0;
 /// The headroom for windows up to a second, if the log has whole seconds. A burst around the turn of a second is then
 /// spread over two, and its peak in the log may be half of the real one.
 const HEADROOM_OF_SPREAD: f64 = 2.0;
@@ -105,15 +106,15 @@ mod tests {
     #[test]
     fn a_limit_has_headroom() {
         let limits = [1, 3, 10, 40, 100, 1_000].map(|peak| limit(peak, peak, None, false));
-        assert_eq!(limits, [3, 7, 20, 60, 150, 1_500]);
-        assert_eq!([1, 10, 100].map(|peak| limit(peak, peak, None, true)), [3, 20, 200]);
+        assert_eq!(limits, [5, 10, 25, 80, 150, 1_250]);
+        assert_eq!([1, 10, 100].map(|peak| limit(peak, peak, None, true)), [5, 25, 200]);
         assert_eq!(limit(100, 190, None, false), 200, "it counts more than the window has");
     }
 
     #[test]
     fn a_limit_is_in_the_gap_of_the_knee() {
         for (below, counted, above, expected) in [
-            (10, 11, 1_000, 20),
+            (10, 11, 1_000, 25),
             (10, 11, 20, 15),
             (9, 9, 14, 12),
             (11, 11, 13, 12),

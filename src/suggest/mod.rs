@@ -146,19 +146,18 @@ pub async fn suggest(
             )
         })
         .collect();
-    let others = if is_whole { split_groups(&mut drafts) } else { Vec::new() };
-    let others: Vec<_> = others.iter().map(|draft| route_of(draft, None, None)).collect();
-    if is_whole {
-        // The suggested configuration has no other routes than those with policies of their own.
-        let groups: Vec<_> = drafts.iter().skip(1).map(Draft::group).collect();
-        let plan = Plan::of_groups(groups)?;
-        for (draft, planned) in drafts.iter_mut().zip(plan.routes) {
-            draft.uses = planned.uses;
-        }
-        config = plan.config;
-    }
+    let mut others = Vec::new();
     let mut verified = None;
     for replays in 1..=MAX_REPLAYS {
+        if is_whole {
+            others.extend(remove_needless(&mut drafts));
+            // The suggested configuration has no other routes than those with policies of their own.
+            let plan = Plan::of_groups(drafts.iter().skip(1).map(Draft::group).collect())?;
+            for (draft, planned) in drafts.iter_mut().zip(plan.routes) {
+                draft.uses = planned.uses;
+            }
+            config = plan.config;
+        }
         if !is_rereadable {
             break;
         }
@@ -177,7 +176,7 @@ pub async fn suggest(
         route_of(draft, verified, Some(&draft.name))
     };
     let mut routes: Vec<_> = drafts.iter().enumerate().map(of_route).collect();
-    routes.extend(others);
+    routes.extend(others.iter().map(|draft| route_of(draft, None, None)));
     let mut suggestion = Suggestion {
         requests,
         first: rfc3339(first),
@@ -306,19 +305,19 @@ fn unique_name(name: &str, taken: &mut Vec<String>) -> String {
 }
 
 /// Removes the groups of paths that need no limits of their own, and returns them. The first draft is the general policy.
-fn split_groups(drafts: &mut Vec<Draft>) -> Vec<Draft> {
-    if drafts.is_empty() {
-        return Vec::new();
-    }
-    let groups = drafts.split_off(1);
-    let Some(general) = drafts.first() else { return groups };
-    let (mut own, mut others) = (Vec::new(), Vec::new());
-    for group in groups {
-        let room = own.len() < MAX_GROUPS;
-        if room && stands_out(&group, general) { own.push(group) } else { others.push(group) }
-    }
-    drafts.extend(own);
-    others
+fn remove_needless(drafts: &mut Vec<Draft>) -> Vec<Draft> {
+    let Some(general) = drafts.first() else { return Vec::new() };
+    let mut room = MAX_GROUPS;
+    let is_needed = |group: &Draft| {
+        let is_needed = room > 0 && stands_out(group, general);
+        room -= usize::from(is_needed);
+        is_needed
+    };
+    let needed: Vec<_> = drafts.iter().skip(1).map(is_needed).collect();
+    let groups = drafts.split_off(1).into_iter().zip(needed);
+    let (needed, needless): (Vec<_>, Vec<_>) = groups.partition(|(_, is_needed)| *is_needed);
+    drafts.extend(needed.into_iter().map(|(group, _)| group));
+    needless.into_iter().map(|(group, _)| group).collect()
 }
 
 /// Whether a group of paths needs limits of its own: its clients need far fewer requests than the general policy admits,

@@ -62,7 +62,7 @@ fn traffic(seed: u64, shape: Shape) -> Vec<Visit> {
             visits.push(Visit { time, client: client.into(), method, path, status, agent: agent.into() });
         };
         for nth in 0..3_000 {
-            let time = START + 3_600 * SECOND + nth * 20_000 + rng.i64(..9_000);
+            let time = START + 3_600 * SECOND + nth * 20_000 + rng.i64(0..9_000);
             add(ABUSERS[0], time, "GET", format!("/items/{nth}"), 200, "python-requests/2.31");
         }
         let mut time = START;
@@ -71,7 +71,7 @@ fn traffic(seed: u64, shape: Shape) -> Vec<Visit> {
             time += rng.i64(1_600_000..2_400_000);
         }
         for nth in 0..500 {
-            let time = START + 3_600 * SECOND + nth * 6 * SECOND + rng.i64(..SECOND);
+            let time = START + 3_600 * SECOND + nth * 6 * SECOND + rng.i64(0..SECOND);
             add(ABUSERS[2], time, "POST", "/login".into(), 401, "Mozilla/5.0 (1)");
         }
     }
@@ -374,7 +374,7 @@ fn any_key_of_the_log_can_be_limited() {
     write_small_log(directory.path());
     for (key, named) in [
         ("user", "user:user-77"),
-        ("header:x-api-key", "header:x-api-key:key-77"),
+        ("header:x-api-key", "header:x-api-key=key-77"),
         ("path+ip", "ip:10.0.0.77+path:/api/items"),
     ] {
         let suggestion = suggest(directory.path(), &["--key", key, "access.log"]);
@@ -419,7 +419,7 @@ fn wrong_arguments_and_logs_are_named() {
     fs::write(directory.path().join("text.log"), "a: b\n").unwrap();
     fs::write(directory.path().join("wrong.yaml"), "routes: 1\n").unwrap();
     for (arguments, code, words) in [
-        (&["--spare", "99.9", "a.log"][..], 2, "99.9%"),
+        (&["--spare", "99.9", "a.log"][..], 2, "`99.9` is not a percentage"),
         (&["--window", "1", "a.log"], 2, "add a unit: 1s"),
         (&["--key", "address", "a.log"], 2, "did you mean `ip`?"),
         (&[], 2, "<LOG>"),
