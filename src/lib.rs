@@ -20,6 +20,7 @@
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
 //! | [`mod@convert`] | converts configurations of other proxies |
+//! | [`suggest`] | finds limits for the traffic in access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
@@ -63,6 +64,7 @@ pub mod replay;
 pub mod response_cost;
 pub mod router;
 pub mod store;
+pub mod suggest;
 pub mod telemetry;
 pub mod text;
 pub mod tls;

@@ -52,7 +52,7 @@ enum Command {
     Replay(replay::Args),
     /// Convert a configuration of nginx, HAProxy, Traefik or Kong
     Convert(convert::Args),
-    /// Suggest limits that would have spared most clients
+    /// Suggest limits, by access logs or by what a running Tollgate has seen
     Suggest(suggest::Args),
     /// Start an origin, the proxy and some traffic, and show which clients are limited
     Demo(demo::Args),

@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 32] = [
+const MAY_KNOW: [(&str, &[&str]); 34] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -23,6 +23,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "file",
             "access_logs",
             "replay",
+            "suggest",
             "abuse",
             "memory_budget",
             "config",
@@ -84,6 +85,20 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "config::model",
             "telemetry",
             "text",
+        ],
+    ),
+    (
+        "suggest",
+        &[
+            "replay",
+            "access_logs",
+            "proxy",
+            "identity",
+            "limit",
+            "store::memory",
+            "config",
+            "config::model",
+            "telemetry",
         ],
     ),
     ("access_logs", &["limit"]),
