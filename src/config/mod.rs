@@ -11,6 +11,7 @@
 //!
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 
+pub mod argument;
 mod checks;
 mod errors;
 mod foreign;

@@ -10,4 +10,5 @@ mod keys;
 mod limits;
 mod replay;
 mod replay_refusals;
+mod suggest;
 mod top;
