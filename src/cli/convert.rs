@@ -48,7 +48,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(conversion) => conversion,
         Err(error) => return fail(&error.to_string()),
     };
-    let check = check(&conversion.yaml);
+    // Without a route, it is a part of a file.
+    let check = if conversion.routes == 0 { Check::default() } else { check(&conversion.yaml) };
     let text = format!("{}{}", conversion.yaml, check.comments());
     let written = match &args.output {
         Some(path) => File::create_new(path)
@@ -83,6 +84,10 @@ fn summary(conversion: &Conversion) -> String {
         0 => text += "; everything has an equal\n",
         1 => text += "; 1 thing has no equal:\n",
         number => text += &format!("; {number} things have no equal:\n"),
+    }
+    if *routes == 0 {
+        text +=
+            "there is nothing to proxy: the result is a part of a file, without `upstreams` and `routes`\n";
     }
     for Note { place, text: note } in unconverted.iter().take(LISTED) {
         text += &format!("  {place}: {note}\n");

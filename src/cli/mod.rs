@@ -29,6 +29,8 @@ mod run;
 mod schema;
 mod service_manager;
 mod status;
+mod suggest;
+mod suggest_live;
 mod terminal;
 mod top;
 mod unban;

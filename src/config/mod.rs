@@ -11,6 +11,7 @@
 //!
 //! Outside of this module, only `convert` sees YAML; the rest of the crate knows [`model`] only.
 
+pub mod argument;
 mod checks;
 mod errors;
 mod foreign;

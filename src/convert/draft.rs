@@ -84,6 +84,12 @@ pub(super) fn resource_name(text: &str, taken: impl Fn(&str) -> bool) -> String 
     [name.clone()].into_iter().chain(numbered).find(|name| !taken(name)).unwrap_or(name)
 }
 
+/// Whether this can be the name of a header.
+pub(super) fn is_field_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +115,7 @@ mod tests {
         assert_eq!(
             conversion.yaml,
             "# Title\n# a:9: t9\n\npolicies:\n  a: { algorithm: gcra }\n\nroutes:\n  # a:7: t7\n  - { path: /* }\n\n\
-             client_limits:\n  max_body: 1MiB\n"
+             client_limits: { max_body: 1MiB }\n"
         );
         assert_eq!(conversion.unconverted, [note(7), note(9)]);
         assert_eq!((conversion.routes, conversion.policies), (1, 1));

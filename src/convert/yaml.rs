@@ -268,10 +268,6 @@ fn write_entry(out: &mut String, key: &str, node: &Node, indentation: usize) {
     }
 }
 
-fn is_collection(node: &Node) -> bool {
-    matches!(node.value, Value::List(_) | Value::Map(_))
-}
-
 /// Whether this has lists or mappings in it.
 fn is_structured(node: &Node) -> bool {
     let is_collection = |node: &Node| matches!(node.value, Value::List(_) | Value::Map(_));
@@ -357,7 +353,7 @@ fn is_plain(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || " /._:+=@%*~^$()<>!?;&|-".contains(c);
     let begins = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '^' | '$' | '(');
     let is_number = text.starts_with(|c: char| c.is_ascii_digit())
-        && text.chars().all(|c| c.is_ascii_hexdigit() || "_.:+-xXoO".contains(c))
+        && text.chars().all(|c| c.is_ascii_digit() || "_.:+-eExXoO".contains(c))
         && text.parse::<std::net::IpAddr>().is_err()
         && text.parse::<std::net::SocketAddr>().is_err();
     let word = text.trim_start_matches('.').to_ascii_lowercase();

@@ -30,8 +30,8 @@ use policies::Zones;
 use scope::Scope;
 use syntax::Directive;
 
+pub(super) use keys::is_network;
 pub(super) use values::{duration, encoded, escaped, expression};
-pub(super) use {keys::covers as network_covers, keys::is_network};
 
 /// What is known of a configuration while it is converted.
 struct Converter<'d> {
@@ -125,6 +125,16 @@ impl<'d> Converter<'d> {
             );
             if !known && !is_server && !Scope::is_inherited(&directive.name) {
                 self.leave_out(directive);
+            }
+        }
+        if !is_server && !directives.iter().any(|directive| directive.name == "server") {
+            for directive in directives.iter().filter(|directive| Scope::is_inherited(&directive.name)) {
+                // `real_ip` has read these.
+                if !directive.name.contains("real_ip") && directive.name != "client_max_body_size" {
+                    let text =
+                        format!("`{}`: it holds for servers, of which this file has none", directive.shown());
+                    self.head(&directive.place, text);
+                }
             }
         }
         let servers = match is_server {

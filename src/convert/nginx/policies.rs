@@ -49,6 +49,23 @@ impl<'d> Converter<'d> {
         }
     }
 
+    /// The policies of zones alone, for a file without servers, as another file would include it.
+    pub(super) fn policies_of_zones(&mut self) {
+        let zones: Vec<_> = self.zones.0.iter().map(|(name, zone)| ((*name).to_owned(), *zone)).collect();
+        for (name, zone) in zones.iter().filter(|(_, zone)| zone.name == "limit_req_zone") {
+            let key = self.tables.key(zone.argument(0));
+            let Ok(Key { key: Some(key), exempt, .. }) = key else { continue };
+            let Ok(mut map) = rate(zone, zone) else { continue };
+            map.set("key", key);
+            if !exempt.is_empty() {
+                map.set("exempt", exempt);
+            }
+            let text = format!("{}: set `burst` to that of `limit_req` and one more.", zone.place);
+            let policy = Node::from(map).commented(Comment::Plain(text));
+            self.draft.policies.set(&resource_name(name, |name| self.draft.policies.has(name)), policy);
+        }
+    }
+
     /// The policies of a location, and comments on limits without an equal.
     pub(super) fn policies(&mut self, scope: &Scope<'d>) -> (Vec<LocationPolicy>, Vec<Comment>) {
         let (mut policies, mut comments) = (Vec::new(), Vec::new());

@@ -10,7 +10,10 @@ use super::{
     unconverted,
     values::{Part, expression, has_variable, header_text, parts, size, with_named_groups},
 };
-use crate::convert::yaml::{Comment, Map, Node};
+use crate::convert::{
+    draft::is_field_name,
+    yaml::{Comment, Map, Node, Value},
+};
 
 /// Methods of HTTP that services know.
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
@@ -61,7 +64,7 @@ impl Target {
 
 /// Sets a key of a route.
 fn set(route: &mut Node, key: &str, node: impl Into<Node>) {
-    if let crate::convert::yaml::Value::Map(map) = &mut route.value {
+    if let Value::Map(map) = &mut route.value {
         map.set(key, node);
     }
 }
@@ -119,7 +122,7 @@ impl<'d> Converter<'d> {
     /// Adds a route, unless an earlier one takes all of its requests.
     fn push(&mut self, route: Node, target: &mut Target) {
         let key = |node: &Node| {
-            let crate::convert::yaml::Value::Map(map) = &node.value else { return Vec::new() };
+            let Value::Map(map) = &node.value else { return Vec::new() };
             ["hosts", "path", "methods", "headers", "query", "cookie"]
                 .map(|key| map.get(key).map(|node| node.value.clone()))
                 .to_vec()
@@ -143,7 +146,7 @@ impl<'d> Converter<'d> {
         for directive in directives {
             match directive.name.as_str() {
                 "return" => {
-                    self.returned(directive, &Condition::default(), directives, scope, target);
+                    self.returned(directive, &Condition::default(), scope, target);
                     return (true, rewrites);
                 }
                 "rewrite" => match self.redirecting_rewrite(directive, &Condition::default(), target) {
@@ -167,11 +170,10 @@ impl<'d> Converter<'d> {
         &mut self,
         directive: &'d Directive,
         condition: &Condition,
-        around: &[&'d Directive],
         scope: &Scope<'d>,
         target: &mut Target,
     ) {
-        let (key, action) = match self.action(directive, around, scope) {
+        let (key, action) = match action(directive, scope) {
             Ok(action) => action,
             Err(reason) => {
                 target.note(directive, format!("{reason}. Tollgate answers 501"));
@@ -181,60 +183,29 @@ impl<'d> Converter<'d> {
         if directive.argument(0) == "444" {
             target.note(directive, "Tollgate cannot close the connection without a response: it answers 403");
         }
+        // Without `always`, nginx adds headers to these alone.
+        let is_usual = matches!(
+            directive.argument(0).parse().unwrap_or(302),
+            200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308
+        );
+        let mut added = Map::new();
+        for header in scope.list("add_header") {
+            let is_always = header.arguments.iter().any(|argument| argument == "always");
+            if (is_usual || is_always) && !header.argument(0).eq_ignore_ascii_case("content-length") {
+                // `reply` has it already.
+                let is_type = header.argument(0).eq_ignore_ascii_case("content-type");
+                if !(is_type && action.has("content_type")) {
+                    add_header(header, scope, &mut added, target);
+                }
+            }
+        }
         let path = target.path.clone();
         let mut route = target.route(&path, condition);
         set(&mut route, key, action);
-        self.push(route, target);
-    }
-
-    /// The `reply` or `redirect` for `return`.
-    fn action(
-        &mut self,
-        directive: &'d Directive,
-        around: &[&'d Directive],
-        scope: &Scope<'d>,
-    ) -> Result<(&'static str, Map), String> {
-        let (status, text) = match directive.arguments.as_slice() {
-            [url] if url.parse::<u16>().is_err() => (302, url.as_str()),
-            [status] => (status.parse().map_err(|_| "its status cannot be read")?, ""),
-            [status, text] => (status.parse().map_err(|_| "its status cannot be read")?, text.as_str()),
-            _ => return Err("its arguments cannot be read".to_owned()),
-        };
-        let text = scope.expand(text);
-        match status {
-            301 | 302 | 303 | 307 | 308 => Ok(("redirect", redirect(status, &text)?)),
-            444 => Ok(("reply", Map::new().with("status", 403))),
-            200..=299 | 400..=599 => {
-                if has_variable(&text) {
-                    return Err("its text has variables".to_owned());
-                }
-                let mut reply = Map::new().with("status", status);
-                let mut headers = Map::new();
-                let mut content_type = scope.value("default_type").map(str::to_owned);
-                for header in around.iter().filter(|directive| directive.name == "add_header") {
-                    let (name, value) = (header.argument(0).to_ascii_lowercase(), header.argument(1));
-                    match name.as_str() {
-                        "content-type" => content_type = Some(value.to_owned()),
-                        "content-length" => {}
-                        _ if has_variable(value) => {
-                            return Err(format!("`{}` has variables", header.shown()));
-                        }
-                        _ => headers.set(&name, value),
-                    }
-                }
-                if !headers.is_empty() {
-                    reply.set("headers", headers);
-                }
-                if !text.is_empty() {
-                    if let Some(content_type) = content_type.filter(|text| !has_variable(text)) {
-                        reply.set("content_type", content_type);
-                    }
-                    reply.set("body", text);
-                }
-                Ok(("reply", reply))
-            }
-            _ => Err(format!("Tollgate cannot reply with {status}")),
+        if !added.is_empty() {
+            set(&mut route, "response_headers", Map::new().with("add", added));
         }
+        self.push(route, target);
     }
 
     /// Adds a route if a `rewrite` redirects. `Ok(false)`: it only changes the path.
@@ -286,9 +257,10 @@ impl<'d> Converter<'d> {
                 return target.note(directive, format!("{reason}; not done: `{}`", what.join("; ")));
             }
         };
+        let scope = &scope.enter(directive.children().iter());
         for child in &children {
             match child.name.as_str() {
-                "return" => return self.returned(child, &condition, &children, scope, target),
+                "return" => return self.returned(child, &condition, scope, target),
                 "rewrite" => match self.redirecting_rewrite(child, &condition, target) {
                     Ok(true) => return,
                     Ok(false) => target.note(child, "write a route of its own with `rewrite`"),
@@ -474,7 +446,7 @@ impl<'d> Converter<'d> {
                     let node = number_or_text(&most);
                     let general = self.draft.settings.get("client_limits");
                     let is_general = general.is_some_and(|limits| match &limits.value {
-                        crate::convert::yaml::Value::Map(map) => map.get("max_body") == Some(&node),
+                        Value::Map(map) => map.get("max_body") == Some(&node),
                         _ => false,
                     });
                     if !is_general {
@@ -531,6 +503,7 @@ impl<'d> Converter<'d> {
             let as_it_came = value == format!("$http_{}", name.replace('-', "_"));
             match header_text(&value) {
                 _ if is_own || as_it_came => {}
+                _ if !is_field_name(&name) => target.note(header, "this is not the name of a header"),
                 Ok(text) if text.is_empty() => remove_request.push(name),
                 Ok(text) => set_request.set(&name, text),
                 Err(variable) => {
@@ -540,20 +513,7 @@ impl<'d> Converter<'d> {
         }
         let (mut add, mut remove) = (Map::new(), Vec::new());
         for header in scope.list("add_header") {
-            let name = header.argument(0).to_ascii_lowercase();
-            match header_text(&scope.expand(header.argument(1))) {
-                Ok(text) if text.is_empty() => {}
-                Ok(text) => match add.get_mut(&name) {
-                    Some(node) => {
-                        let first = std::mem::replace(node, Node::from(""));
-                        *node = Node::from(vec![first, Node::from(text)]);
-                    }
-                    None => add.set(&name, text),
-                },
-                Err(variable) => {
-                    target.note(header, format!("Tollgate has no placeholder for `${variable}`"))
-                }
-            }
+            add_header(header, scope, &mut add, target);
         }
         for header in scope.list("proxy_hide_header") {
             remove.push(header.argument(0).to_ascii_lowercase());
@@ -574,6 +534,56 @@ impl<'d> Converter<'d> {
             ("request_headers", changes(set_request, Map::new(), remove_request)),
             ("response_headers", changes(Map::new(), add, remove)),
         ]
+    }
+}
+
+/// The `reply` or `redirect` for `return`.
+fn action(directive: &Directive, scope: &Scope<'_>) -> Result<(&'static str, Map), String> {
+    let (status, text) = match directive.arguments.as_slice() {
+        [url] if url.parse::<u16>().is_err() => (302, url.as_str()),
+        [status] => (status.parse().map_err(|_| "its status cannot be read")?, ""),
+        [status, text] => (status.parse().map_err(|_| "its status cannot be read")?, text.as_str()),
+        _ => return Err("its arguments cannot be read".to_owned()),
+    };
+    let text = scope.expand(text);
+    match status {
+        301 | 302 | 303 | 307 | 308 => Ok(("redirect", redirect(status, &text)?)),
+        444 => Ok(("reply", Map::new().with("status", 403))),
+        200..=299 | 400..=599 => {
+            if has_variable(&text) {
+                return Err("its text has variables".to_owned());
+            }
+            let mut reply = Map::new().with("status", status);
+            let of_header = |header: &&&Directive| header.argument(0).eq_ignore_ascii_case("content-type");
+            let header = scope.list("add_header").iter().rfind(of_header).map(|header| header.argument(1));
+            let content_type = header.or_else(|| scope.value("default_type"));
+            if !text.is_empty() {
+                if let Some(content_type) = content_type.filter(|text| !has_variable(text)) {
+                    reply.set("content_type", content_type);
+                }
+                reply.set("body", text);
+            }
+            Ok(("reply", reply))
+        }
+        _ => Err(format!("Tollgate cannot reply with {status}")),
+    }
+}
+
+/// Adds a header of `add_header`. Several of one name become a list.
+fn add_header(header: &Directive, scope: &Scope<'_>, add: &mut Map, target: &mut Target) {
+    let name = header.argument(0).to_ascii_lowercase();
+    match header_text(&scope.expand(header.argument(1))) {
+        _ if !is_field_name(&name) => target.note(header, "this is not the name of a header"),
+        Ok(text) if text.is_empty() => {}
+        Ok(text) => match add.get_mut(&name) {
+            Some(Node { value: Value::List(values), .. }) => values.push(Node::from(text)),
+            Some(node) => {
+                let first = std::mem::replace(node, Node::from(""));
+                *node = Node::from(vec![first, Node::from(text)]);
+            }
+            None => add.set(&name, text),
+        },
+        Err(variable) => target.note(header, format!("Tollgate has no placeholder for `${variable}`")),
     }
 }
 

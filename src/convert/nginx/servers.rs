@@ -82,10 +82,13 @@ impl<'d> Server<'d> {
             return Some(redirect);
         }
         let locations: Vec<&'d Directive> = self.named("location").collect();
-        let is_challenge = |location: &&&Directive| {
+        // A challenge of a certificate, or a reply to health checks; it is noted.
+        let is_small = |location: &&&Directive| {
+            let is_root = location.arguments == ["/"];
             location.arguments.last().is_some_and(|path| path.contains("/.well-known/acme-challenge"))
+                || !is_root && location.children().iter().any(|directive| directive.name == "return")
         };
-        let others: Vec<_> = locations.iter().filter(|location| !is_challenge(location)).collect();
+        let others: Vec<_> = locations.iter().filter(|location| !is_small(location)).collect();
         let inner = match others.as_slice() {
             [] => None,
             [root] if root.arguments == ["/"] => Some(root.children()),
@@ -132,46 +135,69 @@ impl<'d> Converter<'d> {
             self.read_listens(server);
             self.read_names(server);
         }
-        self.choose_defaults(&mut servers);
         if servers.is_empty() {
-            return;
+            return self.policies_of_zones();
         }
         // nginx compares paths letter by letter.
         let exact = Map::new().with("case", "sensitive").with("trailing_slash", "exact");
         self.draft.settings.set("match", exact);
         let redirects: Vec<_> = servers.iter().map(Server::redirect_to_https).collect();
-        self.listeners(&servers, &redirects, scope);
+        let skipped: Vec<bool> = (0..servers.len())
+            .map(|index| {
+                redirects[index]
+                    .is_some_and(|redirect| self.is_skipped(index, redirect, &servers, &redirects))
+            })
+            .collect();
+        self.choose_defaults(&mut servers, &skipped);
+        self.listeners(&servers, &redirects);
         // Exact names win over wildcards, longer wildcards over shorter ones, and the default takes what is left.
-        let mut order: Vec<usize> = (0..servers.len()).collect();
+        let mut order: Vec<usize> = (0..servers.len()).filter(|index| !skipped[*index]).collect();
         order.sort_by_key(|&index| {
             let server = &servers[index];
             (server.is_default, server.wildcard() > 0, Reverse(server.wildcard()))
         });
+        let has_others = order.len() > 1;
         let mut taken: BTreeMap<String, String> = BTreeMap::new();
         for index in order {
             let server = &servers[index];
-            if let Some(redirect) = redirects[index]
-                && self.is_of_redirecting_listeners(server, &servers, &redirects)
-            {
-                self.note_redirect(server, redirect);
-                continue;
-            }
             self.redirects_plain = server
                 .listens
                 .iter()
                 .all(|listen| listen.is_tls || only_redirects(&listen.key, &servers, &redirects));
-            self.server(server, servers.len() > 1, &mut taken, scope);
+            self.server(server, has_others, &mut taken, scope);
         }
     }
 
-    /// Whether each listener of the server only redirects to https, so that no route has to.
-    fn is_of_redirecting_listeners(
-        &self,
-        server: &Server<'d>,
+    /// Whether a server that redirects to https needs no routes: its listeners do it, or its hosts are served by TLS,
+    /// where its routes would redirect again and again. Says so.
+    fn is_skipped(
+        &mut self,
+        index: usize,
+        redirect: &'d Directive,
         servers: &[Server<'d>],
         redirects: &[Option<&'d Directive>],
     ) -> bool {
-        server.listens.iter().all(|listen| only_redirects(&listen.key, servers, redirects))
+        let server = &servers[index];
+        if server.listens.iter().all(|listen| only_redirects(&listen.key, servers, redirects)) {
+            self.note_redirect(server, redirect);
+            return true;
+        }
+        let is_tls = |server: &Server<'_>| server.listens.iter().any(|listen| listen.is_tls);
+        let mut by_tls = servers.iter().filter(|other| is_tls(other));
+        let is_served = match server.hosts.is_empty() {
+            true => by_tls.next().is_some(),
+            false => by_tls.any(|other| server.hosts.iter().any(|host| other.hosts.contains(host))),
+        };
+        let is_skipped = !is_tls(server) && is_served;
+        if is_skipped {
+            let text = format!(
+                "`{}`: Tollgate redirects whole listeners to https, and other servers on this port are not redirected: these \
+                 hosts are served in clear text, too. Set `redirect: https` on the listener if no client needs clear text",
+                redirect.shown()
+            );
+            self.head(&redirect.place, text);
+        }
+        is_skipped
     }
 
     fn note_redirect(&mut self, server: &Server<'d>, redirect: &'d Directive) {
@@ -186,10 +212,7 @@ impl<'d> Converter<'d> {
             .named("location")
             .filter(|location| location.argument(0) != "/" || location.arguments.len() > 1)
         {
-            let text = format!(
-                "`{}`: the listener redirects all requests; let the challenge follow the redirect, or use DNS",
-                location.shown()
-            );
+            let text = format!("`{}`: the listener redirects these requests, too", location.shown());
             self.head(&location.place, text);
         }
     }
@@ -253,7 +276,7 @@ impl<'d> Converter<'d> {
     }
 
     /// Marks the server that takes requests for other hosts.
-    fn choose_defaults(&mut self, servers: &mut [Server<'d>]) {
+    fn choose_defaults(&mut self, servers: &mut [Server<'d>], skipped: &[bool]) {
         let mut defaults: BTreeMap<String, usize> = BTreeMap::new();
         for (index, server) in servers.iter().enumerate() {
             for listen in &server.listens {
@@ -267,12 +290,7 @@ impl<'d> Converter<'d> {
                 defaults.entry(listen.key.clone()).or_insert(index);
             }
         }
-        let redirects: Vec<_> = servers.iter().map(Server::redirect_to_https).collect();
-        let mut indices: Vec<usize> = defaults
-            .iter()
-            .filter(|(key, _)| !only_redirects(key, servers, &redirects))
-            .map(|(_, index)| *index)
-            .collect();
+        let mut indices: Vec<usize> = defaults.into_values().filter(|index| !skipped[*index]).collect();
         indices.sort_unstable();
         indices.dedup();
         // Of several, one with a name only for itself is not meant as the default.
@@ -294,7 +312,7 @@ impl<'d> Converter<'d> {
     }
 
     /// One listener for each address.
-    fn listeners(&mut self, servers: &[Server<'d>], redirects: &[Option<&'d Directive>], scope: &Scope<'d>) {
+    fn listeners(&mut self, servers: &[Server<'d>], redirects: &[Option<&'d Directive>]) {
         let mut addresses: Vec<&str> = Vec::new();
         for listen in servers.iter().flat_map(|server| &server.listens) {
             if !addresses.contains(&listen.address.as_str()) {
@@ -327,7 +345,7 @@ impl<'d> Converter<'d> {
                 let mut of_tls: Vec<_> = on().collect();
                 of_tls.sort_by_key(|(server, listen)| (!listen.is_default, !server.is_default));
                 for (server, _) in of_tls {
-                    self.server_tls(server, scope, &mut certificates, &mut tls, &mut comments);
+                    self.server_tls(server, &mut certificates, &mut tls, &mut comments);
                 }
                 if certificates.is_empty() {
                     let text = "no certificate is named: nginx would refuse handshakes. Add `tls: { certificates: … }`";
@@ -349,12 +367,10 @@ impl<'d> Converter<'d> {
     fn server_tls(
         &mut self,
         server: &Server<'d>,
-        scope: &Scope<'d>,
         certificates: &mut Vec<Node>,
         tls: &mut Map,
         comments: &mut Vec<Comment>,
     ) {
-        let _ = scope;
         let pairs = server.named("ssl_certificate").zip(server.named("ssl_certificate_key"));
         for (cert, key) in pairs {
             if has_variable(cert.argument(0)) || has_variable(key.argument(0)) {
@@ -476,12 +492,19 @@ impl<'d> Converter<'d> {
     }
 }
 
-/// Whether all servers on this port only redirect to https, and one serves it.
+/// Whether all servers on this port redirect to https, and one serves it. A server that redirects elsewhere, and does so
+/// by TLS, too, may get its requests there.
 fn only_redirects(key: &str, servers: &[Server<'_>], redirects: &[Option<&Directive>]) -> bool {
+    let is_tls = |server: &Server<'_>| server.listens.iter().any(|listen| listen.is_tls);
     let is_on = |server: &Server<'_>| server.listens.iter().any(|listen| listen.key == key && !listen.is_tls);
-    let mut on = servers.iter().zip(redirects).filter(|(server, _)| is_on(server)).peekable();
-    let serves_https = servers.iter().any(|server| server.listens.iter().any(|listen| listen.is_tls));
-    serves_https && on.peek().is_some() && on.all(|(_, redirect)| redirect.is_some())
+    let leads_elsewhere = |server: &Server<'_>| {
+        is_tls(server)
+            && server.named("return").any(|directive| directive.argument(1).starts_with("https://"))
+    };
+    let on: Vec<_> = servers.iter().zip(redirects).filter(|(server, _)| is_on(server)).collect();
+    servers.iter().any(is_tls)
+        && on.iter().any(|(_, redirect)| redirect.is_some())
+        && on.iter().all(|(server, redirect)| redirect.is_some() || leads_elsewhere(server))
 }
 
 /// The address of a `listen`.

@@ -10,7 +10,7 @@ const IRRELEVANT: &str = "\
     large_client_header_buffers limit_conn_log_level limit_req_log_level lingering_* load_module lock_file \
     log_format log_not_found log_subrequest map_hash_* master_process max_ranges merge_slashes mime* msie_* \
     multi_accept open_file_cache* open_log_file_cache output_buffers pcre_jit pid port_in_redirect \
-    postpone_output proxy_buffer* proxy_busy_buffers_size proxy_headers_hash_* proxy_http_version \
+    postpone_output proxy_buffer* proxy_busy_buffers_size proxy_cache_* proxy_no_cache proxy_headers_hash_* proxy_http_version \
     proxy_max_temp_file_size proxy_request_buffering proxy_socket_keepalive proxy_temp_* \
     read_ahead recursive_error_pages request_pool_size reset_timedout_connection resolver resolver_timeout \
     scgi_* send_lowat sendfile* server_name_in_redirect server_names_hash_* server_tokens \
@@ -25,8 +25,7 @@ const IRRELEVANT: &str = "\
 /// What to do about a directive. A name that ends in `*` is the beginning of several.
 const ADVICE: &[(&str, &str)] = &[
     ("limit_rate", "Tollgate does not limit bandwidth"),
-    ("proxy_cache*", "Tollgate does not cache: put a cache in front, or in the service"),
-    ("proxy_no_cache", "Tollgate does not cache"),
+    ("proxy_cache", "Tollgate does not cache: put a cache in front, or in the service"),
     ("proxy_store*", "Tollgate does not store responses"),
     ("sub_filter*", "Tollgate does not change bodies"),
     ("error_page", "Tollgate's own error pages cannot be changed; those of the service pass as they are"),

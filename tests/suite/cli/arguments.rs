@@ -14,13 +14,14 @@ routes: [{ path: /*, upstream: api }]
 ";
 
 /// The commands that ask the admin port, with what they need besides.
-const ADMIN_COMMANDS: [&[&str]; 15] = [
+const ADMIN_COMMANDS: [&[&str]; 16] = [
     &["blocked"],
     &["unblock", "127.0.0.1"],
     &["ban", "127.0.0.1", "--for", "1h"],
     &["bans"],
     &["unban", "ip:127.0.0.1"],
     &["policies"],
+    &["suggest", "--live"],
     &["limits", "ip:127.0.0.1"],
     &["limits", "ip:127.0.0.1", "--reset"],
     &["user", "ann"],

@@ -3,6 +3,7 @@
 mod arguments;
 mod command_line;
 mod commands;
+mod convert;
 mod convert_others;
 mod demo;
 mod events;
@@ -10,4 +11,5 @@ mod keys;
 mod limits;
 mod replay;
 mod replay_refusals;
+mod suggest;
 mod top;

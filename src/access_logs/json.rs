@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::log_line::{Fields, LogTime, LoggedRequestLine, TimeCache, address, user};
-use crate::proxy::replay::{LoggedKey, LoggedProgress, LoggedUser};
+use super::{LoggedKey, LoggedProgress, LoggedUser};
 
 type Object = Map<String, Value>;
 
@@ -40,6 +40,9 @@ const DECODED_TARGET: FieldNames = &["uri", "url"];
 const HOST: FieldNames = &["host", "request.host", "RequestHost", "http_host", "authority"];
 const STATUS: FieldNames = &["status", "DownstreamStatus", "response_code"];
 const GRPC_STATUS: FieldNames = &["grpc_status"];
+/// Bytes of the response: Tollgate's, Caddy's, Traefik's, nginx' and Envoy's.
+const BYTES: FieldNames = &["bytes", "size", "DownstreamContentSize", "body_bytes_sent", "bytes_sent"];
+const CHARGED: FieldNames = &["charged"];
 /// Field names with their units in microseconds.
 const DURATIONS: [(&str, f64); 4] =
     [("duration_ms", 1e3), ("request_time", 1e6), ("duration", 1e6), ("Duration", 1e-3)];
@@ -93,6 +96,8 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers: headers(&object),
         status,
         grpc_status: text(GRPC_STATUS).and_then(|status| status.parse().ok()),
+        bytes: text(BYTES).and_then(|bytes| bytes.parse().ok()),
+        charged: text(CHARGED).filter(|_| is_tollgate).and_then(|units| units.parse().ok()),
         progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Responded),
     })
 }

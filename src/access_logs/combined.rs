@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use http::{StatusCode, header};
 
+use super::LoggedProgress;
 use super::log_line::{Fields, LoggedRequestLine, TimeCache, address, user};
-use crate::proxy::replay::LoggedProgress;
 
 /// Reads a line. `None`: it has another format.
 pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
@@ -21,7 +21,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
     let (request, rest) = quoted(rest)?;
     let mut numbers = rest.trim_ascii_start().splitn(3, |&byte| byte == b' ');
     let status = StatusCode::from_bytes(numbers.next()?.trim_ascii()).ok()?;
-    let _bytes = numbers.next()?;
+    let bytes = numbers.next()?;
     let mut headers = Vec::new();
     let mut rest = numbers.next().unwrap_or_default();
     for header in [header::REFERER, header::USER_AGENT] {
@@ -42,8 +42,18 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers,
         status,
         grpc_status: None,
+        bytes: number(bytes),
+        charged: None,
         progress: LoggedProgress::Responded,
     })
+}
+
+/// The number of bytes; Apache writes `-` for none.
+fn number(text: &[u8]) -> Option<u64> {
+    match text {
+        b"-" => Some(0),
+        _ => std::str::from_utf8(text).ok()?.parse().ok(),
+    }
 }
 
 fn split_once<'t>(text: &'t [u8], by: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
@@ -102,7 +112,7 @@ fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::replay::LoggedUser;
+    use crate::access_logs::LoggedUser;
 
     fn fields(line: &str) -> Option<Fields> {
         read(line.as_bytes(), &mut TimeCache::default())

@@ -5,10 +5,8 @@ use std::net::IpAddr;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header::HOST, request};
 use jiff::Timestamp;
 
-use crate::{
-    limit::{GrpcOutcome, ResponseStatus},
-    proxy::replay::{LoggedKey, LoggedProgress, LoggedRequest, LoggedUser},
-};
+use super::{LoggedKey, LoggedProgress, LoggedRequest, LoggedUser};
+use crate::limit::{GrpcOutcome, ResponseStatus};
 
 /// A request, and the precision of its time.
 #[derive(Debug)]
@@ -41,6 +39,8 @@ impl LogLine {
             headers,
             status,
             grpc_status,
+            bytes,
+            charged,
             progress,
         } = fields.ok_or(LineFault::Unreadable)?;
         let mut parts = request.and_then(LoggedRequestLine::parts).ok_or(LineFault::NoRequest)?;
@@ -60,6 +60,8 @@ impl LogLine {
             key,
             request: parts,
             status,
+            bytes,
+            charged,
             progress,
         };
         Ok(Self { request, is_whole_second: time.is_whole_second })
@@ -80,6 +82,8 @@ pub(super) struct Fields {
     pub(super) headers: Vec<(String, Vec<u8>)>,
     pub(super) status: StatusCode,
     pub(super) grpc_status: Option<u32>,
+    pub(super) bytes: Option<u64>,
+    pub(super) charged: Option<u64>,
     pub(super) progress: LoggedProgress,
 }
 

@@ -7,11 +7,11 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 
+use super::LoggedRequest;
 use super::{
     combined, json,
     log_line::{LineFault, LogLine, TimeCache},
 };
-use crate::proxy::replay::LoggedRequest;
 
 /// Number of lines read ahead: lines are written when requests end, but may contain the time of arrival.
 const LOOKAHEAD: usize = 20_000;
@@ -61,16 +61,16 @@ pub struct UnreadableLines {
 
 /// Notes about the logs, for the report.
 #[derive(Debug, Default)]
-pub(super) struct ReadingNotes {
-    pub(super) unreadable: UnreadableLines,
+pub struct ReadingNotes {
+    pub unreadable: UnreadableLines,
     /// Logs without a request.
-    pub(super) without_requests: Vec<String>,
+    pub without_requests: Vec<String>,
     /// Lines about something other than an HTTP request.
-    pub(super) not_http: u64,
+    pub not_http: u64,
     /// Requests that arrived before others already returned: they were further out of order than `LOOKAHEAD`.
-    pub(super) late: u64,
+    pub late: u64,
     /// Whether requests were spread over their second.
-    pub(super) is_spread: bool,
+    pub is_spread: bool,
 }
 
 /// The requests of several logs, in the order of arrival.
@@ -118,7 +118,7 @@ impl LogReader {
     ///
     /// # Errors
     /// A log can't be read, or is not an access log.
-    pub(super) fn next_request(&mut self) -> Result<Option<LoggedRequest>, ReadError> {
+    pub fn next_request(&mut self) -> Result<Option<LoggedRequest>, ReadError> {
         loop {
             self.read_ahead()?;
             let Some(((time, _), line)) = self.ahead.pop_first() else { return Ok(None) };
@@ -136,7 +136,7 @@ impl LogReader {
         }
     }
 
-    pub(super) fn into_notes(self) -> ReadingNotes {
+    pub fn into_notes(self) -> ReadingNotes {
         self.notes
     }
 
