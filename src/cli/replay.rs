@@ -1,9 +1,8 @@
 //! `tollgate replay LOG…`: which clients the policies would have limited.
 
 use std::{
-    fs::File,
-    io::{Read, Write, stdin, stdout},
-    path::{Path, PathBuf},
+    io::{Write, stdout},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -13,25 +12,30 @@ use tokio::runtime;
 use super::{
     failure::{print_error, report_config_errors},
     format::count,
+    logs::LogArgs,
+    progress::ProgressBar,
     terminal::{moment, printable, printable_json, table},
 };
 use crate::{
-    access_logs::{InputLog, LogReader, ReadError},
+    access_logs::ReadOptions,
     config::{self, Config, Purpose},
     replay::{LimitedKey, PolicyReport, ReplayError, Report, replay},
 };
 
+const HELP: &str = concat!(
+    "LOG may be compressed by gzip or zstd. Several logs are read as one, for example those of several instances.\n\n",
+    "Tollgate recognizes its own logs, the combined and the common format of nginx and Apache, the logs of Traefik, Caddy, ",
+    "Envoy, Istio, HAProxy (option httplog), AWS load balancers, CloudFront and Cloudflare, and JSON with the names of nginx' ",
+    "variables.\n\n",
+    "Exit code: 0 on success, 1 if a log cannot be read, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has errors."
+);
+
 /// Show which clients the policies would have limited, by access logs
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "LOG is in the combined format of Apache and nginx, or has a JSON object a line, such as those of Tollgate, Caddy, \
-        Traefik, nginx and Envoy. Several logs are read as one, for example those of several instances.\n\nExit code: 0 on success, \
-        1 if a log cannot be read, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has errors."
-)]
+#[command(after_help = HELP)]
 pub(super) struct Args {
-    /// The access logs; - for standard input
-    #[arg(value_name = "LOG", required = true, value_hint = ValueHint::FilePath)]
-    logs: Vec<PathBuf>,
+    #[command(flatten)]
+    logs: LogArgs,
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
     config: PathBuf,
@@ -65,21 +69,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn report(config: Config, logs: &[PathBuf]) -> Result<Report, ReplayError> {
-    let logs = logs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
-    let logs = LogReader::new(logs)?;
+fn report(config: Config, logs: &LogArgs) -> Result<Report, ReplayError> {
+    let logs = logs.open(ReadOptions::default())?;
+    let _bar = ProgressBar::start("replay", logs.progress());
     runtime::Builder::new_current_thread().build()?.block_on(replay(config, logs))
-}
-
-fn open(path: &Path) -> Result<InputLog, ReadError> {
-    let (name, reader): (_, Box<dyn Read>) = match path == Path::new("-") {
-        true => ("standard input".to_owned(), Box::new(stdin())),
-        false => match (path.display().to_string(), File::open(path)) {
-            (name, Ok(file)) => (name, Box::new(file)),
-            (log, Err(error)) => return Err(ReadError::Io { log, error }),
-        },
-    };
-    Ok(InputLog { name, reader })
 }
 
 fn json(report: &Report) -> String {
@@ -153,6 +146,12 @@ fn text(report: &Report, most_keys: usize) -> String {
     if !report.without_requests.is_empty() {
         notes.push(format!("Without requests: {}.", printable(&report.without_requests.join(", "))));
     }
+    if !report.broken_off.is_empty() {
+        notes.push(format!(
+            "Not read to the end, since the compressed data is damaged: {}.",
+            printable(&report.broken_off.join(", "))
+        ));
+    }
     if report.spread {
         notes.push(
             "The log has whole seconds. The requests of a second were spread evenly over it.".to_owned(),
@@ -160,7 +159,12 @@ fn text(report: &Report, most_keys: usize) -> String {
     }
     if unreadable.count > 0 {
         let (lines, examples) = (count(unreadable.count, "line"), unreadable.examples.join(", "));
-        notes.push(format!("{lines} could not be read, such as {}.", printable(&examples)));
+        let reason = unreadable.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        notes.push(format!(
+            "{lines} could not be read, such as {}{}.",
+            printable(&examples),
+            printable(&reason)
+        ));
     }
     if !notes.is_empty() {
         text += &format!("\n{}\n", notes.join("\n"));

@@ -34,6 +34,8 @@ pub struct Report {
     pub unreadable: UnreadableLines,
     /// Logs without a request.
     pub without_requests: Vec<String>,
+    /// Logs that could not be decompressed to their end, each with the error.
+    pub broken_off: Vec<String>,
     /// Requests replayed at a later time than logged, because their lines were too far out of order.
     pub late: u64,
     /// Requests without a host in the log: the host of the first matching route was assumed. 0 if no route has `hosts`.
@@ -176,7 +178,7 @@ impl ReplayCounts {
         without_host: u64,
         unknown_conditions: impl Fn(usize) -> Vec<String>,
     ) -> Report {
-        let ReadingNotes { unreadable, without_requests, not_http, late, is_spread } = notes;
+        let ReadingNotes { unreadable, without_requests, broken_off, not_http, late, is_spread } = notes;
         let (mut policies, mut keys) = (Vec::new(), Vec::new());
         for (index, (mut policy, denied_keys)) in self.policies.into_iter().enumerate() {
             keys.extend(denied_keys.into_iter().map(|(key, DeniedKey { denied, first, last })| LimitedKey {
@@ -205,6 +207,7 @@ impl ReplayCounts {
             unchecked: self.unchecked,
             unreadable,
             without_requests,
+            broken_off,
             late,
             without_host,
             spread: is_spread,
