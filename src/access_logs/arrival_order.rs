@@ -110,3 +110,61 @@ impl ArrivalOrder {
 pub(super) fn spread(nth: usize, count: usize) -> i64 {
     (nth * 1_000_000 / count) as i64
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::access_logs::line_format::tests::read_as;
+
+    fn line(time: i64, is_whole_second: bool, name: usize) -> LogLine {
+        let mut line =
+            read_as("$msec $remote_addr \"$request\"", &format!("1 ::1 \"GET /{name} HTTP/1.1\"")).unwrap();
+        line.request.time = time;
+        LogLine { is_whole_second, ..line }
+    }
+
+    proptest! {
+        /// In the order of a stable sort, however late lines come.
+        #[test]
+        fn lines_come_in_the_order_of_their_times(times in prop::collection::vec((0..20_i64, any::<bool>()), 0..60)) {
+            let mut order = ArrivalOrder::default();
+            for (name, (time, is_whole_second)) in times.iter().enumerate() {
+                order.add(line(*time, *is_whole_second, name));
+            }
+            let mut expected: Vec<_> = times.into_iter().enumerate().collect();
+            expected.sort_by_key(|(_, (time, is_whole_second))| (*time, !is_whole_second));
+            let expected: Vec<_> = expected.into_iter().map(|(name, _)| format!("/{name}")).collect();
+            let mut found = Vec::new();
+            while let Some(path) = order.peek().map(|line| line.request.request.uri.path().to_owned()) {
+                let popped = order.pop().unwrap();
+                prop_assert_eq!(popped.request.request.uri.path(), &path);
+                found.push(path);
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_second_is_spread_in_place_if_all_of_it_came_in_order() {
+        let second = 5_000_000;
+        let mut order = ArrivalOrder::default();
+        for (time, is_whole) in [(second, true), (second, true), (second + 1_000_000, false)] {
+            order.add(line(time, is_whole, 0));
+        }
+        assert_eq!(order.whole_second(second), Some(2));
+        order.spread(2);
+        let times: Vec<_> = std::iter::from_fn(|| order.pop()).map(|line| line.request.time).collect();
+        assert_eq!(times, [second, second + 500_000, second + 1_000_000]);
+
+        order.add(line(second, true, 0));
+        order.add(line(second + 1, false, 0));
+        assert_eq!(order.whole_second(second), None, "an exact time lies within it");
+        let mut order = ArrivalOrder::default();
+        order.add(line(second, true, 0));
+        order.add(line(second + 2_000_000, true, 0));
+        order.add(line(second, true, 0));
+        assert_eq!(order.whole_second(second), None, "one came later");
+    }
+}

@@ -152,10 +152,7 @@ impl LogFormat {
             return Ok(vec![named.clone()]);
         }
         if text.starts_with("log_format") {
-            return nginx_conf::formats(text).map_err(|error| FormatError::Conf {
-                file: "log_format".to_owned(),
-                error: error.to_string(),
-            });
+            return nginx_conf::formats(text).into_iter().collect();
         }
         if !text.contains(['$', '%']) {
             let mut names: Vec<_> = built_in.into_iter().map(|format| format.name).collect();

@@ -56,16 +56,16 @@ struct LineFormats {
     times: TimeCache,
 }
 
-/// A line that is neither empty nor a comment.
-pub(super) enum Line {
-    Request(LogLine),
+/// Why a line has no request.
+pub(super) enum NoRequest {
     /// The client sent something other than HTTP.
-    NoRequest,
+    NotHttp,
     /// `why`: in words, if they were asked for.
-    Unreadable {
-        why: Option<String>,
-    },
+    Unreadable { why: Option<String> },
 }
+
+/// A line that is neither empty nor a comment.
+pub(super) type Line = Result<LogLine, NoRequest>;
 
 /// Why there is no further line.
 pub(super) enum LineError {
@@ -133,7 +133,7 @@ impl LogFile {
                 if split.len() as u64 == LONGEST_LINE && !split.ends_with(b"\n") {
                     reader.skip_until(b'\n').map_err(failed)?;
                     let why = || format!("it is longer than {LONGEST_LINE} bytes");
-                    Some(Line::Unreadable { why: explain.then(why) })
+                    Some(Err(NoRequest::Unreadable { why: explain.then(why) }))
                 } else {
                     formats.read(split, *number == 1, explain)
                 }
@@ -161,14 +161,13 @@ impl LineFormats {
             }
             return None;
         }
-        Some(match self.read_in_any(line) {
-            Ok(line) => Line::Request(line),
-            Err((_, LineFault::Lack(Lack::Http))) => Line::NoRequest,
-            Err((reader, fault)) => {
+        Some(self.read_in_any(line).map_err(|(reader, fault)| match fault {
+            LineFault::Lack(Lack::Http) => NoRequest::NotHttp,
+            fault => {
                 let why = || Some(self.readers.get(reader)?.describe(fault, line));
-                Line::Unreadable { why: explain.then(why).flatten() }
+                NoRequest::Unreadable { why: explain.then(why).flatten() }
             }
-        })
+        }))
     }
 
     /// Reads a line in the format of the last one, or in any other.

@@ -20,7 +20,7 @@ use super::{
     arrival_order::{self, ArrivalOrder},
     field::{LogLine, WantedHeaders},
     line_format::{LineReader, LogFormat},
-    log_file::{Line, LineError, LogFile},
+    log_file::{LineError, LogFile, NoRequest},
     notation::FormatError,
 };
 
@@ -390,17 +390,17 @@ impl MergedLogs {
             let unreadable = &mut self.notes.unreadable;
             match log.file.next_line(log.fault.is_none() || unreadable.reason.is_none()) {
                 Ok(None) => self.end(index)?,
-                Ok(Some(Line::Request(line))) => {
+                Ok(Some(Ok(line))) => {
                     self.lines.fetch_add(1, Ordering::Relaxed);
                     log.come_to(line.request.time);
                     self.has_requests = true;
                     self.ahead.add(line);
                 }
-                Ok(Some(Line::NoRequest)) => {
+                Ok(Some(Err(NoRequest::NotHttp))) => {
                     log.has_request = true;
                     self.notes.not_http += 1;
                 }
-                Ok(Some(Line::Unreadable { why })) => {
+                Ok(Some(Err(NoRequest::Unreadable { why }))) => {
                     let place = format!("line {}", log.file.line);
                     if let (None, Some(why)) = (&log.fault, &why) {
                         log.fault = Some(format!("{place}: {why}"));

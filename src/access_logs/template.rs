@@ -147,7 +147,7 @@ impl Template {
             Err(FormatError::NoTime)
         } else if !has_client {
             Err(FormatError::NoClient)
-        } else if !has_line && !(has_method && has_path) {
+        } else if !(has_line || has_method && has_path) {
             Err(FormatError::NoRequest)
         } else {
             Ok(())

@@ -51,6 +51,11 @@ impl<'l> Value<'l> {
     }
 }
 
+/// Times before these numbers are seconds, milliseconds and microseconds: as seconds, they would be thousands of years away.
+const SECONDS: u64 = 100_000_000_000;
+const MILLIS: u64 = SECONDS * 1_000;
+const MICROS: u64 = MILLIS * 1_000;
+
 /// The arrival or completion time of a request, as logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogTime {
@@ -60,17 +65,17 @@ pub(super) struct LogTime {
 }
 
 impl LogTime {
-    /// A number since the Unix epoch: seconds, or milliseconds, microseconds or nanoseconds if seconds would be
-    /// thousands of years away.
-    fn integer(number: i64, fraction: Option<i64>) -> Option<Self> {
+    /// A number since the Unix epoch, and the fraction of a second behind it, in microseconds.
+    fn integer(number: i64, fraction: Option<i64>) -> Self {
+        let fraction_of_second = fraction.unwrap_or(0);
         let micros = match number.unsigned_abs() {
-            ..100_000_000_000 => number.checked_mul(1_000_000)?.checked_add(fraction.unwrap_or(0))?,
-            ..100_000_000_000_000 => number.checked_mul(1_000)?.checked_add(fraction.unwrap_or(0) / 1_000)?,
-            ..100_000_000_000_000_000 => number,
+            0..SECONDS => number * 1_000_000 + fraction_of_second,
+            SECONDS..MILLIS => number * 1_000 + fraction_of_second / 1_000,
+            MILLIS..MICROS => number,
             _ => number / 1_000,
         };
-        let is_whole_second = fraction.is_none() && number.unsigned_abs() < 100_000_000_000;
-        Some(Self { micros, is_whole_second })
+        let is_whole_second = fraction.is_none() && number.unsigned_abs() < SECONDS;
+        Self { micros, is_whole_second }
     }
 
     fn float(number: f64) -> Option<Self> {
@@ -82,8 +87,8 @@ impl LogTime {
         let point = memchr(b'.', text);
         let integer = str::from_utf8(&text[..point.unwrap_or(text.len())]).ok()?.parse();
         match (integer, point.map(|point| fraction(&text[point..]))) {
-            (Ok(integer), None) => Self::integer(integer, None),
-            (Ok(integer), Some((Some(micros), []))) => Self::integer(integer, Some(micros)),
+            (Ok(integer), None) => Some(Self::integer(integer, None)),
+            (Ok(integer), Some((Some(micros), []))) => Some(Self::integer(integer, Some(micros))),
             _ => Self::float(str::from_utf8(text).ok()?.parse().ok()?),
         }
     }
@@ -101,7 +106,7 @@ impl TimeCache {
     pub(super) fn of(&mut self, value: &Value<'_>) -> Option<LogTime> {
         match value {
             Value::Text(text) => self.read(text),
-            Value::Integer(number) => LogTime::integer(*number, None),
+            Value::Integer(number) => Some(LogTime::integer(*number, None)),
             Value::Float(number) => LogTime::float(*number),
             Value::Null => None,
         }
