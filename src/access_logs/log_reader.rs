@@ -35,8 +35,8 @@ const MOST_OF_SECOND: usize = 1 << 18;
 /// In microseconds.
 const LAST_OF_SECOND: i64 = 999_999;
 /// Requests that one thread hands to the other at a time, and the number of times that it may be ahead.
-const BATCH: usize = 256;
-const BATCHES: usize = 16;
+const BATCH: usize = 1_024;
+const BATCHES: usize = 8;
 
 /// A log to read.
 pub struct InputLog {
@@ -601,10 +601,11 @@ mod tests {
             assert!(error.starts_with(words), "{error}");
         }
         let error = requests(reader(&["a: b\n"])).unwrap_err().to_string();
-        assert!(
-            error.contains("log0 is not an access log that Tollgate can read: line 1: it differs from "),
-            "{error}"
-        );
+        let words = "log0 is not an access log that Tollgate can read: line 1: it begins like no format that is tried. ";
+        assert!(error.starts_with(words), "{error}");
+        let text = combined("12:00:01", "/a").replace("HTTP", "HTTP\"");
+        let error = requests(reader(&[&text])).unwrap_err().to_string();
+        assert!(error.contains("line 1: it differs from traefik at column "), "{error}");
         for (bytes, words) in [
             (&b"\xfd7zXZ\0"[..], "a.log is compressed: decompress it by xzcat, and give -"),
             (b"\xff\xfea\0", "a.log is in UTF-16"),
