@@ -127,6 +127,16 @@ impl<'d> Converter<'d> {
                 self.leave_out(directive);
             }
         }
+        if !is_server && !directives.iter().any(|directive| directive.name == "server") {
+            for directive in directives.iter().filter(|directive| Scope::is_inherited(&directive.name)) {
+                // `real_ip` has read these.
+                if !directive.name.contains("real_ip") && directive.name != "client_max_body_size" {
+                    let text =
+                        format!("`{}`: it holds for servers, of which this file has none", directive.shown());
+                    self.head(&directive.place, text);
+                }
+            }
+        }
         let servers = match is_server {
             true => vec![servers::Server::new(directives)],
             false => directives

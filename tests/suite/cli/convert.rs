@@ -371,7 +371,7 @@ fn nginx_admits_the_same_bursts() {
     let pair = Pair::nginx(
         "limit_req_zone $binary_remote_addr zone=slow:1m rate=1r/m;
          limit_req_zone $binary_remote_addr$uri zone=paths:1m rate=1r/m;
-         limit_req_zone $server_name zone=all:1m rate=2r/m;
+         limit_req_zone $host zone=all:1m rate=2r/m;
          limit_req_zone $http_x_key zone=keys:1m rate=1r/m;
          limit_req_zone $binary_remote_addr zone=outer:1m rate=1r/m;",
         &format!(
@@ -406,7 +406,8 @@ fn nginx_delays_as_long() {
         "limit_req_zone $binary_remote_addr zone=a:1m rate=5r/s; limit_req_zone $binary_remote_addr zone=b:1m rate=5r/s;",
         &format!(
             "location /all {{ limit_req zone=a burst=3; proxy_pass http://{to}; }}
-             location /some {{ limit_req zone=b burst=4 delay=2; proxy_pass http://{to}; }}"
+             location /some {{ limit_req zone=b burst=4 delay=2; proxy_pass http://{to}; }}
+             location / {{ return 404; }}"
         ),
     );
     assert_eq!(pair.said.1, Some(0), "{}", pair.said.0);
@@ -483,7 +484,8 @@ fn nginx_knows_the_same_clients_and_exempts_them() {
              location /posts {{ limit_req zone=posts; proxy_pass http://{to}; }}
              location /inside {{ allow 10.0.0.0/8; deny all; proxy_pass http://{to}; }}
              location /outside {{ deny 10.0.0.0/8; allow all; proxy_pass http://{to}; }}
-             location /closed {{ deny all; proxy_pass http://{to}; }}"
+             location /closed {{ deny all; proxy_pass http://{to}; }}
+             location / {{ return 404; }}"
         ),
     );
     assert_eq!(pair.said.1, Some(0), "{}", pair.said.0);
@@ -548,7 +550,8 @@ fn haproxy_chooses_the_same_backends_and_denies_the_same() {
             server a {}
         backend api
             balance leastconn
-            server a {}",
+            server a {}
+",
         files.address, shop.address, api.address
     ));
     // It cannot be told which paths end in `.png` and begin with `/admin/`.
