@@ -1,6 +1,6 @@
 //! Invisible and misleading characters in text from clients, and suggestions for misspelled words.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use icu_properties::{CodePointMapData, props::GeneralCategory};
 use strsim::damerau_levenshtein;
@@ -18,6 +18,40 @@ pub fn is_invisible(character: char) -> bool {
             | GeneralCategory::LineSeparator
             | GeneralCategory::ParagraphSeparator
     )
+}
+
+/// Escapes invisible characters, including those that move the cursor, set colours or reverse the writing direction.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_invisible) {
+        return text.into();
+    }
+    let mut out = String::new();
+    for character in text.chars() {
+        if is_invisible(character) {
+            out.extend(character.escape_unicode());
+        } else {
+            out.push(character);
+        }
+    }
+    out.into()
+}
+
+/// `1 request`, `2 requests`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Separates thousands: `812,000`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// The escape of a `character` in a JSON string: `\u202e`, and two escapes above U+FFFF (RFC 8259, 7).

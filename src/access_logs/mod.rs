@@ -28,7 +28,7 @@ pub use notation::FormatError;
 use crate::limit::ResponseStatus;
 
 /// A request from an access log.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LoggedRequest {
     /// When it was received, in microseconds since the Unix epoch.
     pub time: i64,

@@ -2,6 +2,7 @@
 
 use super::terminal::span;
 use crate::telemetry::time;
+pub(super) use crate::text::{count, thousands};
 
 /// A rate per second: `0`, `0.25`, `12.5`, `1250`; `-` if unknown.
 pub(super) fn rate(rate: Option<f64>) -> String {
@@ -37,24 +38,6 @@ pub(super) fn uptime(text: &str) -> String {
     time::parse_duration(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
 }
 
-/// `1 request`, `2 requests`.
-pub(super) fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Separates thousands: `812,000`.
-pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,7 +50,6 @@ mod tests {
         assert_eq!(texts, ["-", "0.4ms", "12ms", "1.2s"]);
         let texts = ["64845ms", "1s", "1001ms", "250ms", "0s"].map(wait);
         assert_eq!(texts, ["1m 5s", "1s", "2s", "250ms", "0s"]);
-        assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([uptime("90m"), uptime("59s"), uptime("long")], ["1h 30m", "59s", "long"]);
     }
 }

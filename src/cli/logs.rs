@@ -1,15 +1,16 @@
 //! The access logs that a command reads: arguments that several commands have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
 use crate::access_logs::{FormatError, InputLog, LogFormat, LogReader, ReadError, ReadOptions};
 
+/// The logs, and their format. The command decides whether it needs a log.
 #[derive(Debug, clap::Args)]
 pub(super) struct LogArgs {
     /// The access logs; - for standard input
-    #[arg(value_name = "LOG", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     logs: Vec<PathBuf>,
     /// The format, as in the configuration of nginx ('$remote_addr …'), Apache ('%h …') or Envoy ('%START_TIME% …'), or the name of
     /// a known one: combined, haproxy, json, …; may be repeated
@@ -29,6 +30,13 @@ fn parse_format(text: &str) -> Result<Formats, FormatError> {
 }
 
 impl LogArgs {
+    /// Whether the logs can be read again: pipes cannot.
+    pub(super) fn are_files(&self) -> bool {
+        self.logs
+            .iter()
+            .all(|path| path != Path::new("-") && path.metadata().is_ok_and(|file| file.is_file()))
+    }
+
     /// Opens the logs. The formats of `options` are those of the arguments.
     ///
     /// # Errors

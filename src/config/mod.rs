@@ -11,6 +11,7 @@
 //!
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 
+pub mod argument;
 mod checks;
 mod errors;
 mod foreign;
@@ -28,6 +29,7 @@ mod value;
 mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
+pub use foreign::{ForeignProxy, foreign_proxy};
 pub use interpolate::{Lookup, SystemLookup};
 pub use load::{load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;
