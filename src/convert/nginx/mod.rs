@@ -31,7 +31,7 @@ use scope::Scope;
 use syntax::Directive;
 
 pub(super) use keys::is_network;
-pub(super) use values::{duration, encoded, escaped, expression};
+pub(super) use values::{duration, encoded, escaped, expression, is_authority};
 
 /// What is known of a configuration while it is converted.
 struct Converter<'d> {
@@ -146,6 +146,7 @@ impl<'d> Converter<'d> {
                 .collect(),
         };
         self.servers(servers, &scope);
+        self.unused_zones();
     }
 
     /// Limits of clients, which Tollgate has for all servers together.

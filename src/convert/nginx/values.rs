@@ -168,7 +168,8 @@ pub(super) fn with_named_groups(pattern: &str) -> String {
 
 /// A literal path as a part of a regular expression.
 pub(in crate::convert) fn escaped(path: &str) -> String {
-    regex_syntax::escape(&encoded(path))
+    // A dash needs no escape outside of a class.
+    regex_syntax::escape(&encoded(path)).replace(r"\-", "-")
 }
 
 /// A path with characters percent-encoded that must be.
@@ -181,6 +182,11 @@ pub(in crate::convert) fn encoded(path: &str) -> String {
         }
     }
     out
+}
+
+/// Whether this can be a host with a port.
+pub(in crate::convert) fn is_authority(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod access_logs;
 mod arguments;
 mod command_line;
 mod commands;
