@@ -114,7 +114,8 @@ impl Path {
             (Self::Regex(pattern), Self::Exact(path)) => {
                 regex(pattern).is_some_and(|regex| regex.matches(path, PathMatching::STRICT))
             }
-            (one, other) => one == other,
+            // A prefix may be written as the same expression.
+            (one, other) => one == other || one.written() == other.written(),
         }
     }
 

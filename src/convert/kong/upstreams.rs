@@ -1,5 +1,7 @@
 //! Services and their upstreams become upstreams.
 
+use std::collections::BTreeSet;
+
 use super::{Kong, leftovers, reference};
 use crate::convert::{
     document::{Fields, Item},
@@ -146,7 +148,7 @@ impl<'d> Kong<'d> {
         let weight = |target: &Item<'_>| target.fields().number("weight").unwrap_or(100);
         let most = targets.iter().map(weight).max().unwrap_or(1).max(1);
         let common = targets.iter().map(weight).filter(|weight| *weight > 0).fold(0, gcd).max(1);
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut urls) = (Vec::new(), BTreeSet::new());
         for target in &targets {
             let target_fields = target.fields();
             let Some(address) = target_fields.text("target") else { continue };
@@ -156,6 +158,11 @@ impl<'d> Kong<'d> {
                 format!("{address}:8000")
             };
             let url = endpoint(&format!("{scheme}://{address}"), *target, comments);
+            if !urls.insert(url.clone()) {
+                // An address that stands for several, or a target with another weight.
+                comments.push(target.note(format!("{url} is listed twice: here, once")));
+                continue;
+            }
             let weight = weight(target);
             let scaled = if most / common > MAX_WEIGHT {
                 (weight * MAX_WEIGHT / most).max(1)

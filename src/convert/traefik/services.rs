@@ -1,5 +1,7 @@
 //! Services become upstreams, or shares of several upstreams.
 
+use std::collections::BTreeSet;
+
 use super::{Traefik, leftovers, milliseconds, plain_name};
 use crate::convert::{
     document::{Fields, Item},
@@ -115,7 +117,7 @@ impl<'d> Traefik<'d> {
         let fields = balancer.fields();
         let mut comments = Vec::new();
         let mut map = Map::new();
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut urls) = (Vec::new(), BTreeSet::new());
         let mut is_h2 = false;
         for server in fields.items("servers") {
             let server_fields = server.fields();
@@ -132,9 +134,13 @@ impl<'d> Traefik<'d> {
                             the service, as in Traefik; write `rewrite` at the routes if it should be"
                         )));
                     }
+                    if !urls.insert(url.clone()) {
+                        comments.push(server.note(format!("{url} is listed twice: here, once")));
+                        continue;
+                    }
                     endpoints.push(match server_fields.number("weight") {
                         Some(weight) if weight > 1 => {
-                            Node::from(Map::new().with("url", url).with("weight", weight))
+                            Node::from(Map::new().with("url", url).with("weight", weight.min(1000)))
                         }
                         _ => Node::from(url),
                     });

@@ -131,12 +131,12 @@ fn chosen(router: &Router, targets: &[Option<usize>], request: &Request) -> Opti
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn routes_choose_as_routers_do(
         rules in prop::collection::vec(rule(), 1..5),
-        requests in prop::collection::vec(request(), 40),
+        requests in prop::collection::vec(request(), 30),
     ) {
         let texts: Vec<String> = rules.iter().map(write).collect();
         let mut terms: Vec<(Term, usize)> = Vec::new();
@@ -210,6 +210,12 @@ fn alternatives_that_differ_in_their_hosts_are_one_route() {
     let routes =
         routes_of(&["(Host(`a.org`) || Host(`b.org`) || HostRegexp(`^(c|d)\\.org$`)) && Path(`/x`)"]);
     assert_eq!(routes, [("/x".to_owned(), Some(0))]);
+}
+
+#[test]
+fn a_prefix_and_the_same_expression_are_one_route() {
+    let routes = routes_of(&["(PathRegexp(`^/ab`) || PathPrefix(`/ab`)) && Host(`a.org`)"]);
+    assert_eq!(routes, [("~^/ab".to_owned(), Some(0))]);
 }
 
 #[test]
