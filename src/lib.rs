@@ -15,10 +15,12 @@
 //! | [`store`] | the state of limits, in memory or in Redis |
 //! | [`peers`] | exchange between instances that share a Redis: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
+//! | [`peaks`] | how close clients come to their limits |
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
 //! | [`suggest`] | finds limits for the traffic in access logs |
+//! | [`mod@convert`] | converts configurations of other proxies |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
@@ -47,6 +49,7 @@ pub mod api_keys;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod convert;
 pub mod file;
 pub mod http2_frames;
 pub mod identity;
@@ -54,6 +57,7 @@ pub mod jwt_keys;
 pub mod limit;
 pub mod listener;
 pub mod memory_budget;
+pub mod peaks;
 pub mod peers;
 pub mod proxy;
 pub mod replay;

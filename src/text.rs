@@ -1,6 +1,6 @@
 //! Invisible and misleading characters in text from clients, and suggestions for misspelled words.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use icu_properties::{CodePointMapData, props::GeneralCategory};
 use strsim::damerau_levenshtein;
@@ -18,6 +18,27 @@ pub fn is_invisible(character: char) -> bool {
             | GeneralCategory::LineSeparator
             | GeneralCategory::ParagraphSeparator
     )
+}
+
+/// Escapes invisible characters, including those that move the cursor, set colours or reverse the writing direction.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_invisible) {
+        return text.into();
+    }
+    let mut out = String::new();
+    for character in text.chars() {
+        if is_invisible(character) {
+            out.extend(character.escape_unicode());
+        } else {
+            out.push(character);
+        }
+    }
+    out.into()
+}
+
+/// `1 request`, `2 requests`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The escape of a `character` in a JSON string: `\u202e`, and two escapes above U+FFFF (RFC 8259, 7).

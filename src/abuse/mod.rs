@@ -13,6 +13,7 @@ mod audit_log;
 pub mod bans;
 mod clients;
 mod hint;
+mod logged_client;
 mod names;
 mod outbox;
 mod recording;
@@ -33,6 +34,7 @@ pub use clients::{
     incarnation,
 };
 pub use hint::Hint;
+pub use logged_client::LoggedClient;
 pub use names::{UserNaming, is_pseudonym, is_shortened, shorten_name};
 pub use outbox::Pending;
 pub use recording::{Collector, DenialReport, ObservedResponse, Recorder};

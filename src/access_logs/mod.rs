@@ -17,7 +17,7 @@ pub use log_reader::{InputLog, LogReader, ReadError, ReadingNotes, UnreadableLin
 use crate::limit::ResponseStatus;
 
 /// A request from an access log.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LoggedRequest {
     /// When it was received, in microseconds since the Unix epoch.
     pub time: i64,

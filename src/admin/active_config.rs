@@ -5,12 +5,14 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::dto::LastReload;
-use crate::{limit::Policy, proxy::Rules, upstream};
+use crate::{limit::Policy, peaks::PeakPlan, proxy::Rules, upstream};
 
 /// The part of a configuration that the admin port uses. Immutable: a reload makes a new one.
 pub struct ConfigSnapshot {
     /// The rules that decide over requests.
     pub rules: Arc<Rules>,
+    /// How close clients come to the limits of its policies.
+    pub peaks: Arc<PeakPlan>,
     /// In the configuration's order.
     pub upstreams: Vec<Arc<upstream::SharedUpstream>>,
     /// Hash of the whole configuration.

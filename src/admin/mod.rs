@@ -29,6 +29,7 @@ mod limits;
 mod openapi;
 mod page;
 mod paging;
+mod peaks;
 mod peer_reader;
 mod problem;
 mod readiness;

@@ -17,7 +17,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     audit, auth, bans, blocked, configuration, context::HandlerContext, drains, events, evidence, explain,
-    health, keys, limits, openapi::ApiDoc, page, problem::Problem, reload, status, unblock, upstreams, users,
+    health, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status, unblock, upstreams,
+    users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {
@@ -35,6 +36,7 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(configuration::routes))
         .routes(routes!(upstreams::upstreams))
         .routes(routes!(configuration::policies))
+        .routes(routes!(peaks::peaks))
         .routes(routes!(configuration::config))
         .routes(routes!(events::events))
         .routes(routes!(bans::list, bans::create, bans::lift))

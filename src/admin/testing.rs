@@ -32,6 +32,7 @@ use crate::{
         SystemClock, Taken, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
+    peaks::PeakPlan,
     proxy::Rules,
     store::memory::MemoryStore,
     telemetry::{
@@ -209,8 +210,10 @@ impl Harness {
         let upstreams = upstreams
             .map(|upstream| SharedUpstream::open(upstream.clone(), None, &drains, None).unwrap())
             .collect();
+        let peaks = PeakPlan::new(rules.config(), Arc::clone(rules.policies()), None);
         let active_config = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
+            peaks: Arc::new(peaks),
             upstreams,
             hash: "abc123".into(),
             decides: "def456".into(),

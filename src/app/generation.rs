@@ -14,6 +14,7 @@ use crate::{
     identity::{AccessRules, Verifier},
     limit::Policy,
     listener::{SessionKeys, TlsContext, TlsError},
+    peaks::{PeakCollector, PeakPlan},
     proxy::{self, Rules},
     telemetry::metrics::Metrics,
     upstream::{DrainTable, SharedUpstream, UpstreamTlsContext},
@@ -24,6 +25,8 @@ use crate::{
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
     pub(super) rules: Arc<Rules>,
+    /// The samples of the peaks of its policies.
+    peaks: Arc<PeakPlan>,
     /// In the configuration's order.
     pub(super) upstreams: Vec<Arc<SharedUpstream>>,
     /// One for each listener, in the configuration's order. `None`: plain HTTP.
@@ -72,10 +75,21 @@ impl Generation {
         let tls = tls_contexts(&config, before)?;
         let access = Arc::new(AccessRules::open(&config)?);
         access.watch_files()?;
+        let peaks = PeakPlan::new(&config, Arc::clone(&policies), before.map(|before| &*before.peaks));
         let rules =
             Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access, Arc::clone(&api_keys))?;
         let keys_file = KeysFile::open(&config, before.is_some())?.map(Arc::new);
-        Ok(Self { config, rules: Arc::new(rules), upstreams, tls, verifier, drains, api_keys, keys_file })
+        Ok(Self {
+            config,
+            rules: Arc::new(rules),
+            peaks: Arc::new(peaks),
+            upstreams,
+            tls,
+            verifier,
+            drains,
+            api_keys,
+            keys_file,
+        })
     }
 
     /// Lets the keys of its file be valid beside those of the generation `before`: until all workers have the new one,
@@ -109,12 +123,14 @@ impl Generation {
         index: usize,
         metrics: &Metrics,
         collector: &Collector,
+        peaks: &PeakCollector,
     ) -> proxy::WorkerConfig {
         proxy::WorkerConfig {
             rules: Arc::clone(&self.rules),
             upstreams: self.upstreams.clone(),
             metrics: metrics.worker(index),
             recorder: collector.recorder(),
+            peaks: peaks.recorder(&self.peaks),
         }
     }
 
@@ -152,6 +168,7 @@ impl Generation {
         let values = self.config.values();
         ConfigSnapshot {
             rules: Arc::clone(&self.rules),
+            peaks: Arc::clone(&self.peaks),
             upstreams: self.upstreams.clone(),
             hash: fingerprint(&values),
             decides: fingerprint(&self.config.decisive_values()),

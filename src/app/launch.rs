@@ -24,6 +24,7 @@ use crate::{
         BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
     },
     memory_budget::Reclaimer,
+    peaks::PeakCollector,
     proxy::WorkerParts,
     store::memory::MemoryStore,
     telemetry::{
@@ -103,6 +104,7 @@ fn launch<F: StoreFactory>(
     let telemetry = Telemetry::start(&config, &shared)?;
     let collector =
         Collector::spawn(Arc::clone(&shared.registry), shared.clock.clone(), Arc::clone(&shared.metrics))?;
+    let peaks = PeakCollector::spawn(shared.clock.clone(), Arc::clone(&shared.metrics))?;
     generation.watch_sources(&shared.metrics);
     shared.metrics.keys_file_error.watch({
         let keys = Arc::clone(&shared.api_keys);
@@ -154,7 +156,7 @@ fn launch<F: StoreFactory>(
         bans: Arc::clone(&shared.bans),
         clock: shared.clock.clone(),
         reclaimer: Reclaimer::new(vec![stores.memory.freed_bytes(), shared.registry.freed_bytes()]),
-        config: generation.for_worker(index, &shared.metrics, &collector),
+        config: generation.for_worker(index, &shared.metrics, &collector, &peaks),
     })?;
     readiness.enter(admin::ProcessPhase::Ready);
 
@@ -171,6 +173,7 @@ fn launch<F: StoreFactory>(
             generation,
             shared,
             collector,
+            peaks,
             diagnostics: telemetry.diagnostics,
             store: stores.reload_handles,
             has_access_log: config.access_log.format != AccessLogFormat::Off,

@@ -25,6 +25,7 @@ use crate::{
     limit::{Clock, Instances, Policy, PolicyIds},
     listener::TlsContexts,
     memory_budget::MemoryBudgets,
+    peaks::PeakCollector,
     peers::records::RecordScope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
@@ -43,6 +44,7 @@ pub(super) struct Reloader {
     pub(super) generation: Generation,
     pub(super) shared: Shared,
     pub(super) collector: Collector,
+    pub(super) peaks: PeakCollector,
     pub(super) diagnostics: Diagnostics,
     /// `None` without Redis.
     pub(super) store: Option<ReloadHandles>,
@@ -192,7 +194,11 @@ impl Reloader {
         self.shared.in_force.replace(configured);
         let upstreams = generation.upstreams.iter().zip(&config.upstreams);
         upstreams.for_each(|(upstream, config)| upstream.enter_into_force(config));
-        workers.hand_over(|index| generation.for_worker(index, &self.shared.metrics, &self.collector)).await;
+        workers
+            .hand_over(|index| {
+                generation.for_worker(index, &self.shared.metrics, &self.collector, &self.peaks)
+            })
+            .await;
         if let Err(error) = generation.enter_keys() {
             tracing::error!("the file of API keys is not reread when it changes: {error}");
         }

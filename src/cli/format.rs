@@ -2,6 +2,7 @@
 
 use super::terminal::span;
 use crate::telemetry::time;
+pub(super) use crate::text::count;
 
 /// A rate per second: `0`, `0.25`, `12.5`, `1250`; `-` if unknown.
 pub(super) fn rate(rate: Option<f64>) -> String {
@@ -35,11 +36,6 @@ pub(super) fn wait(text: &str) -> String {
 /// Formats the admin port's duration in two units: `3h 0m`.
 pub(super) fn uptime(text: &str) -> String {
     time::parse_duration(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
-}
-
-/// `1 request`, `2 requests`.
-pub(super) fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `tollgate replay LOG…`: which clients the policies would have limited.
 
 use std::{
-    fs::File,
-    io::{Read, Write, stdin, stdout},
+    fs::{self, File},
+    io::{self, Read, Write, stdin, stdout},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,8 +17,11 @@ use super::{
 };
 use crate::{
     access_logs::{InputLog, LogReader, ReadError},
-    config::{self, Config, Purpose},
-    replay::{LimitedKey, PolicyReport, ReplayError, Report, replay},
+    config::{self, Config, Errors, Purpose},
+    replay::{
+        ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, ReplayError, Report, page,
+        replay,
+    },
 };
 
 /// Show which clients the policies would have limited, by access logs
@@ -35,24 +38,31 @@ pub(super) struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
     config: PathBuf,
-    /// The number of keys to list; --json has all
+    /// Another configuration: who would be newly denied by it, and who freed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    compare: Option<PathBuf>,
+    /// The number of keys and clients to list; --json has all
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_hint = ValueHint::Other)]
     limit: usize,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Write the report as one HTML page, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
 }
 
 /// Replays the logs and prints the report.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let config = match config::load_with_warnings(&args.config, Purpose::Start) {
-        Ok((config, warnings)) => {
-            print_error(&warnings);
-            config
-        }
-        Err(errors) => return report_config_errors(&errors),
+    let (config, other) = match (load(&args.config), args.compare.as_deref().map(load).transpose()) {
+        (Ok(config), Ok(other)) => (config, other),
+        (Err(errors), _) | (_, Err(errors)) => return report_config_errors(&errors),
     };
-    let printed = report(config, &args.logs).and_then(|report| {
+    let other = args.compare.iter().map(|path| path.display().to_string()).zip(other).next();
+    let printed = report(config, other, &args.logs).and_then(|report| {
+        if let Some(path) = &args.html {
+            fs::write(path, page(&report, args.limit)).map_err(|error| with_path(path, &error))?;
+        }
         let text = if args.json { json(&report) } else { text(&report, args.limit) };
         Ok(stdout().lock().write_all(text.as_bytes())?)
     });
@@ -65,10 +75,20 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn report(config: Config, logs: &[PathBuf]) -> Result<Report, ReplayError> {
+fn load(path: &Path) -> Result<Config, Errors> {
+    let (config, warnings) = config::load_with_warnings(path, Purpose::Start)?;
+    print_error(&warnings);
+    Ok(config)
+}
+
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{} cannot be written: {error}", path.display()))
+}
+
+fn report(config: Config, other: Option<(String, Config)>, logs: &[PathBuf]) -> Result<Report, ReplayError> {
     let logs = logs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
     let logs = LogReader::new(logs)?;
-    runtime::Builder::new_current_thread().build()?.block_on(replay(config, logs))
+    runtime::Builder::new_current_thread().build()?.block_on(replay(config, other, logs))
 }
 
 fn open(path: &Path) -> Result<InputLog, ReadError> {
@@ -87,83 +107,93 @@ fn json(report: &Report) -> String {
     serde_json::to_string_pretty(report).map(|json| printable_json(&json) + "\n").unwrap_or_default()
 }
 
-fn text(report: &Report, most_keys: usize) -> String {
-    let Report { requests, denied, shadow_denied, forbidden, refused, unchecked, unreadable, .. } = report;
+fn text(report: &Report, most_rows: usize) -> String {
+    let Report { requests, forbidden, refused, unchecked, .. } = report;
     let [first, last] = [&report.first, &report.last].map(|time| moment(time));
-    let share = |part: u64| format!("{part} ({:.2} %)", part as f64 * 100.0 / (*requests).max(1) as f64);
     let mut text = format!("{} from {first} to {last} UTC\n", count(*requests, "request"));
-    text += &format!("Denied: {}", share(*denied));
-    if report.policies.iter().any(|policy| policy.mode == "shadow") {
-        text += &format!(", and {} more without mode: shadow", share(*shadow_denied));
-    }
-    text += "\n";
+    text += &denied(report.requests, report.denied, report.shadow_denied, &report.policies);
     if *forbidden > 0 {
-        text += &format!("Refused by deny or allow: {}\n", share(*forbidden));
+        text += &format!("Refused by deny or allow: {}\n", share(*forbidden, *requests));
     }
     if *refused > 0 {
-        text += &format!("Without a route, or malformed: {}\n", share(*refused));
+        text += &format!("Without a route, or malformed: {}\n", share(*refused, *requests));
     }
     if *unchecked > 0 {
         text += &format!(
             "Refused before the policies (a ban, a missing credential, a body that is too long): {}\n",
-            share(*unchecked)
+            share(*unchecked, *requests)
         );
     }
     if !report.policies.is_empty() {
         let head = ["POLICY", "MODE", "CHECKED", "DENIED", "DELAYED", "KEYS DENIED", "NOT IN LOG"];
         text += &format!("\n{}", table(head, report.policies.iter().map(policy_row)));
+        text += "\nHow much of its limit each key used at most, and the worst minute:\n";
+        let head = [
+            "POLICY",
+            "KEYS",
+            "≤ 25 %",
+            "≤ 50 %",
+            "≤ 75 %",
+            "≤ 90 %",
+            "≤ 100 %",
+            "DENIED",
+            "WORST MINUTE (UTC)",
+        ];
+        text += &table(head, report.policies.iter().map(closeness_row));
     }
     if !report.keys.is_empty() {
-        let head = ["KEY", "POLICY", "MODE", "REQUESTS", "DENIED", "FIRST DENIED (UTC)", "LAST DENIED (UTC)"];
-        text += &format!("\n{}", table(head, report.keys.iter().take(most_keys).map(key_row)));
-        let more = report.keys.len().saturating_sub(most_keys);
-        if more > 0 {
-            text += &format!("and {}; --limit lists more\n", count(more as u64, "more key"));
-        }
+        let head = ["KEY", "POLICY", "REQUESTS", "DENIED", "FIRST DENIED (UTC)", "LAST DENIED (UTC)", "HINT"];
+        text += &format!("\n{}", table(head, report.keys.iter().take(most_rows).map(key_row)));
+        text += &more(report.keys.len(), most_rows, "more key");
     }
-    let mut notes = Vec::new();
-    if report.policies.iter().any(|policy| policy.not_in_log > 0) {
-        notes.push(
-            "NOT IN LOG: requests that were not checked, since the log does not have what the policy's keys are made of."
-                .to_owned(),
-        );
+    if let Some(comparison) = &report.comparison {
+        text += &compared(report, comparison, most_rows);
     }
-    for PolicyReport { policy, unknown_conditions, .. } in &report.policies {
-        if !unknown_conditions.is_empty() {
-            let conditions = unknown_conditions.join(", ");
-            notes.push(format!(
-                "Policy {policy}: the log does not tell whether {} holds (exempt, overrides). It was taken not to.",
-                printable(&conditions)
-            ));
-        }
-    }
-    if report.without_host > 0 {
-        notes.push(format!(
-            "{} without a host in the log. Each was taken to be for the host of the first route that matches.",
-            count(report.without_host, "request")
-        ));
-    }
-    if report.late > 0 {
-        notes.push(format!(
-            "{} further out of order than Tollgate can sort, and taken to have come later. The report may be wrong: give each \
-             log as an argument of its own.",
-            count(report.late, "request")
-        ));
-    }
-    if !report.without_requests.is_empty() {
-        notes.push(format!("Without requests: {}.", printable(&report.without_requests.join(", "))));
-    }
-    if report.spread {
-        notes.push(
-            "The log has whole seconds. The requests of a second were spread evenly over it.".to_owned(),
-        );
-    }
-    if unreadable.count > 0 {
-        let (lines, examples) = (count(unreadable.count, "line"), unreadable.examples.join(", "));
-        notes.push(format!("{lines} could not be read, such as {}.", printable(&examples)));
-    }
+    let notes = report.notes();
     if !notes.is_empty() {
-        text += &format!("\n{}\n", notes.join("\n"));
+        text += &format!("\n{}\n", notes.iter().map(|note| printable(note)).collect::<Vec<_>>().join("\n"));
+    }
+    text
+}
+
+/// `31 (23.66 %)`
+fn share(part: u64, of: u64) -> String {
+    format!("{part} ({:.2} %)", part as f64 * 100.0 / of.max(1) as f64)
+}
+
+fn denied(requests: u64, denied: u64, shadow_denied: u64, policies: &[PolicyReport]) -> String {
+    let mut text = format!("Denied: {}", share(denied, requests));
+    if policies.iter().any(|policy| policy.mode == "shadow") {
+        text += &format!(", and {} more without mode: shadow", share(shadow_denied, requests));
+    }
+    text + "\n"
+}
+
+fn more(rows: usize, most_rows: usize, what: &str) -> String {
+    match rows.saturating_sub(most_rows) {
+        0 => String::new(),
+        more => format!("and {}; --limit lists more\n", count(more as u64, what)),
+    }
+}
+
+/// The decisions of the other configuration, and the clients that would notice.
+fn compared(report: &Report, comparison: &Comparison, most_rows: usize) -> String {
+    let Comparison { config, newly_denied, freed, clients, policies, .. } = comparison;
+    let mut text = format!("\nWith {}:\n", printable(config));
+    text += &denied(report.requests, comparison.denied, comparison.shadow_denied, policies);
+    let of =
+        |what: fn(&ChangedClient) -> u64| clients.iter().filter(|client| what(client) > 0).count() as u64;
+    text += &format!(
+        "Newly denied: {} of {}. Freed: {} of {}.\n",
+        count(*newly_denied, "request"),
+        count(of(|client| client.newly_denied), "client"),
+        count(*freed, "request"),
+        count(of(|client| client.freed), "client")
+    );
+    if !clients.is_empty() {
+        let head = ["CLIENT", "NEWLY DENIED", "BY", "FREED", "FROM", "FIRST (UTC)", "LAST (UTC)"];
+        text += &format!("\n{}", table(head, clients.iter().take(most_rows).map(client_row)));
+        text += &more(clients.len(), most_rows, "more client");
     }
     text
 }
@@ -175,14 +205,43 @@ fn policy_row(policy: &PolicyReport) -> [String; 7] {
     [policy.policy.clone(), policy.mode.to_owned(), checked, denied, delayed, denied_keys, not_in_log]
 }
 
+fn closeness_row(policy: &PolicyReport) -> [String; 9] {
+    let Closeness { keys, to_25, to_50, to_75, to_90, to_100, denied } = policy.closeness;
+    let [keys, to_25, to_50, to_75, to_90, to_100, denied] =
+        [keys, to_25, to_50, to_75, to_90, to_100, denied].map(|keys| keys.to_string());
+    let worst = match &policy.worst_minute {
+        None => "-".to_owned(),
+        Some(Minute { minute, requests, denied }) => {
+            format!("{}, {denied} of {requests} denied", moment(minute))
+        }
+    };
+    [policy.policy.clone(), keys, to_25, to_50, to_75, to_90, to_100, denied, worst]
+}
+
 fn key_row(key: &LimitedKey) -> [String; 7] {
     [
         key.key.clone(),
         key.policy.clone(),
-        key.mode.to_owned(),
         key.requests.to_string(),
         key.denied.to_string(),
         moment(&key.first),
         moment(&key.last),
+        match (key.hint, &key.reasons) {
+            (Some(hint), Some(reasons)) => format!("{hint}: {reasons}"),
+            _ => "-".to_owned(),
+        },
+    ]
+}
+
+fn client_row(client: &ChangedClient) -> [String; 7] {
+    let names = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
+    [
+        client.client.clone(),
+        client.newly_denied.to_string(),
+        names(&client.denied_by),
+        client.freed.to_string(),
+        names(&client.freed_from),
+        moment(&client.first),
+        moment(&client.last),
     ]
 }

@@ -1,4 +1,4 @@
-//! `tollgate suggest LOG…`: limits for the traffic in access logs, with their evidence.
+//! `tollgate suggest`: limits for the traffic in access logs, or of a running Tollgate, with their evidence.
 
 use std::{
     fs::File,
@@ -12,7 +12,9 @@ use clap::ValueHint;
 use tokio::runtime;
 
 use super::{
+    client::Options,
     failure::{print_error, report_config_errors},
+    suggest_live::{Spare, run_live},
     terminal::{printable, printable_json, printable_lines},
 };
 use crate::{
@@ -22,18 +24,25 @@ use crate::{
     suggest::{Request, SuggestError, Suggestion, suggest},
 };
 
-/// Suggest limits, by access logs
-#[derive(Debug, clap::Args)]
+/// Suggest limits, by access logs or by the clients of a running Tollgate
+#[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "The output is YAML with comments: policies for the routes of --config, or without it a whole configuration. For \
         each route, the comments show how many requests clients send at most in any window, whether some stand apart, and what the \
         policies would have denied in the logs.\n\nLOG is as for `tollgate replay`.\n\nExit code: 0 on success, 1 if a log cannot be \
-        read, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has errors."
+        read, or if the admin port cannot be reached or refuses, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has \
+        errors."
 )]
 pub(super) struct Args {
     /// The access logs; - for standard input
-    #[arg(value_name = "LOG", required = true, value_hint = ValueHint::FilePath)]
-    logs: Vec<PathBuf>,
+    #[arg(value_name = "LOG", required_unless_present = "live", conflicts_with = "live", value_hint = ValueHint::FilePath)]
+    pub logs: Vec<PathBuf>,
+    /// By how close clients of a running Tollgate have come to the limits in force
+    #[arg(long, conflicts_with_all = ["config", "key", "window", "limit"])]
+    pub live: bool,
+    /// The share of the clients to spare. By logs, clients that stand apart from all others are not spared
+    #[arg(long, value_name = "PERCENT", default_value = "99.9%", value_hint = ValueHint::Other)]
+    pub spare: Spare,
     /// The configuration whose routes get policies; without it, all requests and the busiest paths
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -44,20 +53,18 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_delimiter = ',', default_value = "1s,1m,1h",
         value_parser = argument::window, value_hint = ValueHint::Other)]
     window: Vec<Duration>,
-    /// The share of clients that a limit must spare, unless some stand apart from all others
-    #[arg(long, value_name = "PERCENTAGE", default_value = "99.9%", value_parser = argument::percentage,
-        value_hint = ValueHint::Other)]
-    spare: f64,
     /// The number of clients above a limit to list; --json has more
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_hint = ValueHint::Other)]
     limit: usize,
-    /// Print the suggestion as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    pub options: Options,
 }
 
-/// Reads the logs and prints the suggestion.
+/// Prints the suggestions.
 pub(super) fn run(args: &Args) -> ExitCode {
+    if args.live {
+        return run_live(&args.options, args.spare);
+    }
     let config = match &args.config {
         None => None,
         Some(file) => match config::load_with_warnings(file, Purpose::Start) {
@@ -69,7 +76,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         },
     };
     let printed = suggestion(config, args).and_then(|suggestion| {
-        let text = if args.json { json(&suggestion) } else { printable_lines(&suggestion.yaml) + "\n" };
+        let text =
+            if args.options.json { json(&suggestion) } else { printable_lines(&suggestion.yaml) + "\n" };
         Ok(stdout().lock().write_all(text.as_bytes()).map_err(ReplayError::from)?)
     });
     match printed {
@@ -86,7 +94,7 @@ fn suggestion(config: Option<Config>, args: &Args) -> Result<Suggestion, Suggest
     let mut windows = args.window.clone();
     windows.sort_unstable();
     windows.dedup();
-    let request = Request { key: key.clone(), windows, spare: *spare, listed: *limit };
+    let request = Request { key: key.clone(), windows, spare: spare.0 / 100.0, listed: *limit };
     let open = || LogReader::new(logs.iter().map(|path| open(path)).collect::<Result<_, _>>()?);
     let is_rereadable = logs.iter().all(|path| is_rereadable(path));
     let runtime = runtime::Builder::new_current_thread().build().map_err(ReplayError::from)?;

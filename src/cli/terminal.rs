@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use ratatui::crossterm::terminal::{WindowSize, window_size};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+pub(super) use crate::text::printable;
 use crate::text::{is_invisible, json_escape};
 
 /// Longer cells are truncated; `--json` has the whole text.
@@ -20,22 +21,6 @@ const MAX_CELL: usize = 80;
 const GAP: usize = 2;
 /// Columns up to this width are not truncated to make a table fit: a time has 19 characters.
 const MIN_CUT_COLUMN: usize = 20;
-
-/// Escapes invisible characters, including those that move the cursor, set colours or reverse the writing direction.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_invisible) {
-        return text.into();
-    }
-    let mut out = String::new();
-    for character in text.chars() {
-        if is_invisible(character) {
-            out.extend(character.escape_unicode());
-        } else {
-            out.push(character);
-        }
-    }
-    out.into()
-}
 
 /// As [`printable`], but keeps line breaks.
 pub(super) fn printable_lines(text: &str) -> String {

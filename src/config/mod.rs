@@ -29,6 +29,7 @@ mod value;
 mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
+pub use foreign::{ForeignProxy, foreign_proxy};
 pub use interpolate::{Lookup, SystemLookup};
 pub use load::{load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use compact_str::CompactString;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, header::HOST, request};
 use smallvec::SmallVec;
 
 use super::{
@@ -21,11 +21,12 @@ use super::{
     steps::{Caller, RefusedBy, admit, find},
 };
 use crate::{
-    abuse::is_pseudonym,
+    abuse::{RequestLine, is_pseudonym},
     access_logs::{LoggedKey, LoggedProgress, LoggedRequest, LoggedUser},
     api_keys::{ApiKey, KeyState},
     config::model::{
-        Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, RoutePolicy, UserSource,
+        Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Measure, Missing, RouteAction, RoutePolicy,
+        UserSource,
     },
     identity::{Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
     limit::{
@@ -37,6 +38,9 @@ use crate::{
 
 /// The log does not have the IDs of requests.
 static NO_ID: HeaderValue = HeaderValue::from_static("");
+
+/// For configurations whose routes take any host.
+const ANY_HOST: HeaderValue = HeaderValue::from_static("localhost");
 
 /// Longer than any request takes, in microseconds: a lease ends with its request.
 const LEASE: i64 = 366 * 86_400_000_000;
@@ -61,6 +65,10 @@ pub enum ReplayedVerdict {
 pub struct ReplayedCheck<'a> {
     /// The policy's index.
     pub policy: usize,
+    pub request: &'a LoggedRequest,
+    pub line: RequestLine<'a>,
+    /// The user, by name or in the stored form, or else the customer.
+    pub user: Option<&'a str>,
     /// `None`: the log lacks a value that the policy needs. Reported once per request, if one of its keys was not
     /// checked.
     pub decided: Option<ReplayedDecision<'a>>,
@@ -74,6 +82,9 @@ pub struct ReplayedDecision<'a> {
     pub is_admitted: bool,
     /// Whether the request would have waited for its slot.
     pub is_delayed: bool,
+    /// The tightest limit, and how much of it is used after the request.
+    pub limit: u64,
+    pub used: u64,
 }
 
 /// Replays past requests under the rules of one configuration.
@@ -85,21 +96,25 @@ pub struct Replay<'r, S> {
     tokens: LeaseTokens,
     /// Whether users in the log count as verified, because each source of the configuration verifies users.
     is_user_verified: bool,
-    /// Pending refunds, by the time at which the request ends, then by number.
-    refunds: BTreeMap<(i64, u64), SmallVec<[Taken<'r>; 2]>>,
+    /// Whether no route has `hosts`.
+    takes_any_host: bool,
+    /// What is settled at the end of requests, by the time of the end, then by number.
+    unsettled: BTreeMap<(i64, u64), SmallVec<[Taken<'r>; 2]>>,
     requests: u64,
     /// Conditions that the log cannot confirm or rule out, by their policy's index and their own.
     unknown_conditions: BTreeSet<(usize, usize)>,
     /// Number of requests whose host the log does not have.
     without_host: u64,
+    /// By policy, the number of admitted requests whose responses tell a cost that the log does not have.
+    unknown_costs: Vec<u64>,
 }
 
 /// The facts known about a request.
 struct KnownRequest<'a> {
     attributes: RequestAttributes<'a>,
-    user: &'a LoggedUser,
+    line: RequestLine<'a>,
+    logged: &'a LoggedRequest,
     has_host: bool,
-    has_duration: bool,
     /// Whether each source of the configuration verifies users.
     is_user_verified: bool,
 }
@@ -143,10 +158,12 @@ impl<'r, S: Store> Replay<'r, S> {
             clock,
             tokens: LeaseTokens::new(),
             is_user_verified: rules.config.user.iter().all(is_verified),
-            refunds: BTreeMap::new(),
+            takes_any_host: rules.config.routes.iter().all(|route| route.hosts.is_empty()),
+            unsettled: BTreeMap::new(),
             requests: 0,
             unknown_conditions: BTreeSet::new(),
             without_host: 0,
+            unknown_costs: vec![0; rules.policies.len()],
         }
     }
 
@@ -156,6 +173,12 @@ impl<'r, S: Store> Replay<'r, S> {
         let Some(of) = self.rules.policies.get(policy) else { return Vec::new() };
         let is_unknown = |&(nth, _): &(usize, _)| self.unknown_conditions.contains(&(policy, nth));
         conditions(of).enumerate().filter(is_unknown).map(|(_, condition)| condition.to_string()).collect()
+    }
+
+    /// Number of requests that a policy, by its index, admitted and whose response tells a cost that the log does not
+    /// have. They cost what they had reserved.
+    pub fn unknown_costs(&self, policy: usize) -> u64 {
+        self.unknown_costs.get(policy).copied().unwrap_or_default()
     }
 
     /// Number of requests that were assigned to the host of the first matching route, because the log does not have
@@ -178,7 +201,7 @@ impl<'r, S: Store> Replay<'r, S> {
         self.clock.set(logged.time);
         let rules = self.rules;
         rules.conceal_key(&mut logged.request);
-        let has_host = host::assume(rules, &mut logged.request).is_none();
+        let has_host = self.assume_host(&mut logged.request);
         self.without_host += u64::from(!has_host);
         if logged.user == LoggedUser::Absent && !rules.names.is_enabled() {
             // If names are not stored, the log has none.
@@ -239,6 +262,17 @@ impl<'r, S: Store> Replay<'r, S> {
         })
     }
 
+    /// Returns whether the request has a host. If not, it gets one.
+    fn assume_host(&self, request: &mut request::Parts) -> bool {
+        let has_host = request.uri.authority().is_some() || request.headers.contains_key(HOST);
+        if !has_host && self.takes_any_host {
+            request.headers.insert(HOST, ANY_HOST);
+        } else if !has_host {
+            host::assume(self.rules, request);
+        }
+        has_host
+    }
+
     /// The user of the request, from the name in the log, or from header fields that the log has.
     fn identify(&self, logged: &LoggedRequest, facts: &RequestFacts<'_>) -> Identity {
         let key = logged.key.clone().map(|key| Ok(Arc::new(record(key))));
@@ -265,30 +299,61 @@ impl<'r, S: Store> Replay<'r, S> {
         }
     }
 
-    /// Notes the refunds for the admitted request `logged` at its end. `action`: its route's.
-    fn note_refunds(
+    /// Notes what is settled at the end of the admitted request `logged`. `policies`: the index of each check's policy.
+    /// `action`: its route's.
+    fn note_end(
         &mut self,
         checks: SmallVec<[Check<'r>; 2]>,
+        policies: &[usize],
         decision: &Decision,
-        logged: &LoggedRequest,
-        action: &RouteAction,
+        (logged, action): (&LoggedRequest, &RouteAction),
     ) {
-        let taken = checks.into_iter().enumerate().filter(|(index, check)| {
-            let is_taken = decision.verdicts.get(*index).is_some_and(|verdict| verdict.admitted);
-            is_taken && ends_with_request(check.policy, logged, action)
-        });
-        let taken: SmallVec<_> =
-            taken.map(|(index, check)| Taken::refunded(check, decision.receipt(index))).collect();
+        let mut taken = SmallVec::new();
+        // The log has the cost by one policy.
+        let mut charged = logged.charged;
+        for (index, (check, &policy)) in checks.into_iter().zip(policies).enumerate() {
+            if decision.verdicts.get(index).is_none_or(|verdict| !verdict.admitted) {
+                continue;
+            }
+            let receipt = decision.receipt(index);
+            if ends_with_request(check.policy, logged, action) {
+                taken.push(Taken::refunded(check, receipt));
+                continue;
+            }
+            let Some(cost) = check.policy.cost.of_response() else { continue };
+            let actual = match (logged.progress, action) {
+                // Only upstreams' responses cost something.
+                (_, RouteAction::Reply(_) | RouteAction::Redirect(_) | RouteAction::Usage) => Some(0),
+                (LoggedProgress::Responded, _) if cost.measure == Measure::Bytes => logged.bytes,
+                (LoggedProgress::Responded, _) => charged.take(),
+                // The upstream may have done the work.
+                (LoggedProgress::NoResponse, _) => Some(check.cost),
+                // If it was refused, nobody knows what the response would have cost.
+                (
+                    LoggedProgress::Unforwarded | LoggedProgress::Unchecked | LoggedProgress::Unrouted,
+                    RouteAction::Upstream(_),
+                ) => charged.take(),
+            };
+            match actual {
+                Some(actual) if actual == check.cost => {}
+                Some(actual) => taken.push(Taken { check, receipt, actual }),
+                None => {
+                    if let Some(unknown) = self.unknown_costs.get_mut(policy) {
+                        *unknown += 1;
+                    }
+                }
+            }
+        }
         if !taken.is_empty() {
             let end = logged.time.saturating_add(logged.duration.unwrap_or(0));
-            self.refunds.insert((end, self.requests), taken);
+            self.unsettled.insert((end, self.requests), taken);
         }
         self.requests += 1;
     }
 
-    /// Refunds the unused units of requests that have ended by the time `now`.
+    /// Settles the requests that have ended by the time `now`.
     async fn end_requests(&mut self, now: i64) -> Result<(), Unavailable> {
-        while let Some(next) = self.refunds.first_entry().filter(|next| next.key().0 <= now) {
+        while let Some(next) = self.unsettled.first_entry().filter(|next| next.key().0 <= now) {
             self.clock.set(next.key().0);
             self.store.settle(&next.remove()).await?;
         }
@@ -351,7 +416,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
             return self.deny_for_missing(policy, check.policy, known);
         };
         if has_unknown {
-            (self.on_check)(ReplayedCheck { policy, decided: None });
+            self.note_unknown(policy, known);
         }
         let checks = identifiers.into_iter().map(|identifier| Check { identifier, ..check.clone() });
         found.extend(checks.map(|check| (policy, check)));
@@ -368,7 +433,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
         let policy = variant.policy;
         let Some(of) = variant.resolve(&self.replay.rules.policies) else { return Ok(()) };
         if !of.value.as_ref().is_some_and(|value| known.lacks(value)) {
-            (self.on_check)(ReplayedCheck { policy, decided: None });
+            self.note_unknown(policy, known);
             return Ok(());
         }
         match distinct_detail(of, self.missing(policy), &known.attributes) {
@@ -401,11 +466,16 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
         Err(RefusedBy::MissingKey(index))
     }
 
+    /// Notes that the log lacks what a policy needs.
+    fn note_unknown(&mut self, policy: usize, known: &KnownRequest<'_>) {
+        (self.on_check)(known.check(policy, None));
+    }
+
     /// Notes that a policy has denied the request, which lacks the value that identifies it.
     fn note_missing(&mut self, policy: usize, known: &KnownRequest<'_>) {
         let key = known.attributes.address.identifier();
-        let decided = ReplayedDecision { key, is_admitted: false, is_delayed: false };
-        (self.on_check)(ReplayedCheck { policy, decided: Some(decided) });
+        let decided = ReplayedDecision { key, is_admitted: false, is_delayed: false, limit: 0, used: 0 };
+        (self.on_check)(known.check(policy, Some(decided)));
         self.is_admitted_by_all = false;
     }
 }
@@ -449,9 +519,9 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
         }
         let known = KnownRequest {
             attributes: *context.attributes(),
-            user: &self.logged.user,
+            line: context.request_line(),
+            logged: self.logged,
             has_host: self.has_host,
-            has_duration: self.logged.duration.is_some(),
             is_user_verified: self.replay.is_user_verified,
         };
         self.replay.note_unknown_conditions(&context.route.policies, &known);
@@ -464,19 +534,22 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
                 return Err(RefusedBy::Store);
             }
         };
-        for ((check, policy), verdict) in checks.iter().zip(policies).zip(&decision.verdicts) {
+        for ((check, policy), verdict) in checks.iter().zip(policies.iter().copied()).zip(&decision.verdicts)
+        {
             let decided = ReplayedDecision {
                 key: &check.identifier,
                 is_admitted: verdict.admitted,
                 is_delayed: decision.admitted && verdict.delay > 0,
+                limit: verdict.limit,
+                used: verdict.limit.saturating_sub(verdict.remaining),
             };
-            (self.on_check)(ReplayedCheck { policy, decided: Some(decided) });
+            (self.on_check)(known.check(policy, Some(decided)));
         }
         if !decision.admitted {
             return Err(RefusedBy::Policies(0));
         }
         self.is_admitted_by_all &= decision.verdicts.iter().all(|verdict| verdict.admitted);
-        self.replay.note_refunds(checks, &decision, self.logged, &context.route.action);
+        self.replay.note_end(checks, &policies, &decision, (self.logged, &context.route.action));
         Ok(Duration::ZERO)
     }
 
@@ -540,7 +613,17 @@ fn conditions(policy: &Policy) -> impl Iterator<Item = &Condition> {
         .chain(&policy.unlimited)
 }
 
-impl KnownRequest<'_> {
+impl<'a> KnownRequest<'a> {
+    /// The decision of a policy on this request.
+    fn check<'c>(&self, policy: usize, decided: Option<ReplayedDecision<'c>>) -> ReplayedCheck<'c>
+    where
+        'a: 'c,
+    {
+        let RequestAttributes { user, pseudonym, key, .. } = self.attributes;
+        let user = user.or(pseudonym).or(key.map(|key| key.customer.as_str()));
+        ReplayedCheck { policy, request: self.logged, line: self.line, user, decided }
+    }
+
     /// Whether the log can confirm or rule out `condition`. No log has the headers that a trusted proxy sent.
     fn tells(&self, condition: &Condition) -> bool {
         match condition {
@@ -548,7 +631,7 @@ impl KnownRequest<'_> {
             // The log does not say which of several sources has named the user.
             Condition::User(name) => match self.attributes.user {
                 Some(user) => user != name || self.is_user_verified,
-                None => *self.user == LoggedUser::Absent,
+                None => self.logged.user == LoggedUser::Absent,
             },
             Condition::OfKey { .. } => self.attributes.key.is_some(),
             Condition::Jwt { .. } | Condition::Tls { .. } | Condition::Header { .. } => false,
@@ -595,13 +678,13 @@ impl KnownRequest<'_> {
     fn lacks(&self, key: &KeyRecipe) -> bool {
         let RequestAttributes { user, pseudonym, key: of_request, .. } = self.attributes;
         key.0.iter().any(|part| match part {
-            KeyPart::User => *self.user == LoggedUser::Absent && user.is_none() && pseudonym.is_none(),
+            KeyPart::User => self.logged.user == LoggedUser::Absent && user.is_none() && pseudonym.is_none(),
             KeyPart::OfKey(field) => of_request.is_some_and(|key| key.field(*field).is_none()),
             _ => false,
         })
     }
 
     fn has_duration_for(&self, policy: &Policy) -> bool {
-        self.has_duration || policy.kind != Kind::Concurrency
+        self.logged.duration.is_some() || policy.kind != Kind::Concurrency
     }
 }

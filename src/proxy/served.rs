@@ -38,6 +38,7 @@ use crate::{
     config::model::Route,
     identity::{ClientIp, Identity},
     limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
+    peaks::{DecidedCheck, SampleName},
     response_cost::{ask_for_usage, media_type},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse},
@@ -393,7 +394,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
             }
             return Err(RefusedBy::Store);
         };
-        record_outcomes(self, checks, &decision);
+        record_outcomes(self, context.found.route, checks, &decision);
         if !decision.admitted {
             return Err(self.denied(checks, &decision, context));
         }
@@ -481,7 +482,7 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
 
 /// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of
 /// enforced policies.
-fn record_outcomes<S>(served: &mut Served<'_, S>, checks: &Checks<'_>, decision: &Decision) {
+fn record_outcomes<S>(served: &mut Served<'_, S>, route: usize, checks: &Checks<'_>, decision: &Decision) {
     let Served { worker, exchange, .. } = served;
     let source = source_label(decision.source);
     // The shadow policy with the longest wait among those that would deny.
@@ -489,6 +490,16 @@ fn record_outcomes<S>(served: &mut Served<'_, S>, checks: &Checks<'_>, decision:
     for outcome in checks.outcomes(decision) {
         let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
         let is_shadow = outcome.check.policy.is_shadow;
+        // A fallback has limits of its own.
+        if decision.source != DecisionSource::Fallback {
+            worker.peaks.record(DecidedCheck {
+                name: SampleName { route, policy, variant: outcome.variant.variant },
+                check: outcome.check,
+                verdict: &outcome.verdict,
+                is_admitted: decision.admitted,
+                time: decision.time,
+            });
+        }
         let counted = match (verdict.admitted, is_shadow) {
             // If other checks deny the request, a check that admits it has decided nothing.
             (true, _) => decision.admitted.then_some(metrics::VerdictLabel::Allowed),

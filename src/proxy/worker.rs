@@ -22,6 +22,7 @@ use crate::{
     config::model::Config,
     limit::SystemClock,
     memory_budget::Reclaimer,
+    peaks::PeakRecorder,
     telemetry::{
         access_log::WorkerLog,
         diagnostics::TrafficSampler,
@@ -65,6 +66,8 @@ pub struct WorkerConfig {
     pub metrics: Arc<WorkerMetrics>,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
+    /// The worker's end of the samples of peaks.
+    pub peaks: PeakRecorder,
 }
 
 /// One worker under one configuration: everything that a request needs, in one thread. A request keeps its worker
@@ -79,6 +82,7 @@ pub struct Worker<S> {
     pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
+    pub(super) peaks: PeakRecorder,
     pub(super) bans: Arc<BanTable>,
     pub(super) offenses: Rc<OffenseRecorder>,
     pub(super) telemetry: Rc<WorkerTelemetry>,
@@ -114,6 +118,7 @@ impl<S> Worker<S> {
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
+            peaks: config.peaks,
             offenses: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
             bans,
             telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
@@ -127,7 +132,7 @@ impl<S> Worker<S> {
     /// The next worker of the same thread, under another configuration. It shares the store, so that reservations
     /// made under this worker are released in the same store, and keeps the connections to unchanged upstreams.
     pub fn reconfigured(&self, config: WorkerConfig) -> Self {
-        let WorkerConfig { rules, upstreams, metrics, recorder } = config;
+        let WorkerConfig { rules, upstreams, metrics, recorder, peaks } = config;
         let access_log = Rc::clone(&self.telemetry.access_log);
         access_log.reconfigure(rules.config.access_log.format, rules.config.access_log.sample);
         let (tracer, clock) = (self.telemetry.tracer.clone(), self.telemetry.clock.clone());
@@ -141,6 +146,7 @@ impl<S> Worker<S> {
             upstreams: self.pools.adopt(upstreams),
             sampler: Rc::clone(&self.sampler),
             recorder,
+            peaks,
             bans: Arc::clone(&self.bans),
             offenses: Rc::clone(&self.offenses),
             telemetry: Rc::new(WorkerTelemetry::new(&rules, metrics, sinks)),
@@ -198,9 +204,10 @@ impl<S> Worker<S> {
         self.reclaimer.tick();
     }
 
-    /// Flushes the abuse records. Called as often for a worker whose configuration is no longer in force.
+    /// Flushes the abuse records and the peaks. Called as often for a worker whose configuration is no longer in force.
     pub fn flush_records(&self) {
         self.recorder.flush();
+        self.peaks.flush();
     }
 
     /// Closes all tunnels in order, and each tunnel that is opened from now on.

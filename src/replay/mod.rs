@@ -1,23 +1,31 @@
 //! `tollgate replay`: which clients the policies would have limited, according to access logs of any proxy.
 //!
-//! [`replay`] makes `proxy::replay` decide on each request and counts the decisions in a [`Report`].
+//! [`replay`] makes `proxy::replay` decide on each request, in the order of arrival. A [`Tally`] counts the decisions,
+//! and becomes a [`Report`]. With a second configuration, [`Changes`] notes where the two decide differently.
+
+mod changes;
+mod html;
 
 mod report;
+mod tally;
 
 use std::sync::Arc;
 
-pub use report::{LimitedKey, PolicyReport, Report};
+pub use changes::{ChangedClient, Comparison};
+pub use html::page;
+pub use report::{Closeness, LimitedKey, Minute, PolicyReport, Report, Timeline, TimelineBar};
 
-use report::ReplayCounts;
+use changes::Changes;
+use tally::Tally;
 
 use crate::{
-    access_logs::{LogReader, ReadError},
+    access_logs::{LogReader, LoggedRequest, ReadError, ReadingNotes},
     config::model::Config,
     identity::{AccessRules, UnusableAddresses, UnusableKeys, Verifier},
     limit::{ManualClock, Unavailable},
     proxy::{
         Rules,
-        replay::{Replay, policies},
+        replay::{Replay, ReplayedVerdict, policies},
     },
     store::memory::MemoryStore,
 };
@@ -44,28 +52,103 @@ pub enum ReplayError {
     Local(#[from] std::io::Error),
 }
 
-/// Applies the policies of `config` to all requests of `logs`, with initially empty limits in memory.
+/// Applies the policies of `config` to all requests of `logs`, with initially empty limits in memory. `other`: another
+/// configuration to compare with, and its name.
 ///
 /// # Errors
 /// A log can't be read, or no log contains a request.
-pub async fn replay(config: Config, mut logs: LogReader) -> Result<Report, ReplayError> {
-    let policies = policies(&config);
-    let access = Arc::new(AccessRules::open(&config)?);
-    // Logs contain no tokens.
-    let verifier = Arc::new(Verifier::new(&[])?);
-    let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?;
-    let clock = Arc::new(ManualClock::default());
-    let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
-    let mut replay = Replay::new(&rules, &store, &clock);
-    let mut counts = ReplayCounts::new(rules.policies());
+pub async fn replay(
+    config: Config,
+    other: Option<(String, Config)>,
+    mut logs: LogReader,
+) -> Result<Report, ReplayError> {
+    let setup = Setup::new(config)?;
+    let mut run = Run::new(&setup);
+    let other = other.map(|(name, config)| Ok::<_, ReplayError>((name, Setup::new(config)?))).transpose()?;
+    let mut compared = other.as_ref().map(|(name, setup)| (name, Run::new(setup), Changes::default()));
     while let Some(request) = logs.next_request()? {
-        let time = request.time;
-        let verdict = replay.decide(request, |check| counts.count_check(check, time)).await?;
-        if counts.count_request(time, verdict).is_multiple_of(SWEEP_EVERY) {
-            store.sweep(SWEEP_BUDGET);
+        if let Some((_, other, changes)) = &mut compared {
+            let again = other.decide(request.clone()).await?;
+            changes.add(&request, run.decide(request.clone()).await?, again);
+        } else {
+            run.decide(request).await?;
         }
     }
-    let has_hosts = rules.config().routes.iter().any(|route| !route.hosts.is_empty());
-    let without_host = if has_hosts { replay.without_host() } else { 0 };
-    Ok(counts.report(logs.into_notes(), without_host, |policy| replay.unknown_conditions(policy)))
+    let notes = logs.into_notes();
+    let mut report = run.report(&notes);
+    report.comparison =
+        compared.map(|(name, other, changes)| changes.comparison(name, &report, other.report(&notes)));
+    Ok(report)
+}
+
+/// A configuration, prepared for a replay with empty limits.
+struct Setup {
+    rules: Rules,
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+}
+
+impl Setup {
+    fn new(config: Config) -> Result<Self, ReplayError> {
+        let policies = policies(&config);
+        let access = Arc::new(AccessRules::open(&config)?);
+        // Logs contain no tokens.
+        let verifier = Arc::new(Verifier::new(&[])?);
+        let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?;
+        let clock = Arc::new(ManualClock::default());
+        let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
+        Ok(Self { rules, store, clock })
+    }
+}
+
+/// A replay in progress, and its counts.
+struct Run<'s> {
+    setup: &'s Setup,
+    replay: Replay<'s, MemoryStore>,
+    tally: Tally,
+}
+
+/// The verdict on a request.
+#[derive(Debug, Clone, Copy)]
+struct Decided {
+    verdict: ReplayedVerdict,
+    /// The index of the last policy that denies it.
+    denied_by: Option<usize>,
+}
+
+impl<'s> Run<'s> {
+    fn new(setup: &'s Setup) -> Self {
+        let Setup { rules, store, clock } = setup;
+        Self { setup, replay: Replay::new(rules, store, clock), tally: Tally::new(rules.policies()) }
+    }
+
+    async fn decide(&mut self, request: LoggedRequest) -> Result<Decided, ReplayError> {
+        let time = request.time;
+        let (tally, mut denied_by) = (&mut self.tally, None);
+        let verdict = self
+            .replay
+            .decide(request, |check| {
+                if check.decided.is_some_and(|decided| !decided.is_admitted) {
+                    denied_by = Some(check.policy);
+                }
+                tally.add_check(&check);
+            })
+            .await?;
+        if tally.add_request(time, verdict).is_multiple_of(SWEEP_EVERY) {
+            self.setup.store.sweep(SWEEP_BUDGET);
+        }
+        Ok(Decided { verdict, denied_by })
+    }
+
+    fn report(self, notes: &ReadingNotes) -> Report {
+        let mut report = self.tally.report(notes);
+        for (index, policy) in report.policies.iter_mut().enumerate() {
+            policy.unknown_conditions = self.replay.unknown_conditions(index);
+            policy.unknown_costs = self.replay.unknown_costs(index);
+        }
+        if self.setup.rules.config().routes.iter().any(|route| !route.hosts.is_empty()) {
+            report.without_host = self.replay.without_host();
+        }
+        report
+    }
 }

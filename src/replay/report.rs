@@ -1,16 +1,9 @@
 //! The report of a replay.
 
-use std::{cmp::Reverse, collections::HashMap};
-
 use serde::Serialize;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::{
-    access_logs::{ReadingNotes, UnreadableLines},
-    limit::Policy,
-    proxy::replay::{ReplayedCheck, ReplayedVerdict},
-    telemetry::time::rfc3339,
-};
+use super::changes::Comparison;
+use crate::{access_logs::UnreadableLines, text::count};
 
 /// The decisions that the policies would have made on all requests of the logs.
 #[derive(Debug, Serialize)]
@@ -40,14 +33,90 @@ pub struct Report {
     pub without_host: u64,
     /// Whether requests with whole seconds were spread over their second.
     pub spread: bool,
+    pub timeline: Timeline,
     /// In the configuration's order.
     pub policies: Vec<PolicyReport>,
     /// The most often denied first.
     pub keys: Vec<LimitedKey>,
+    /// The decisions of another configuration. `None`: there is none to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+impl Report {
+    /// What the operator should know of the figures, a sentence or two each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.policies.iter().any(|policy| policy.not_in_log > 0) {
+            notes.push(
+                "NOT IN LOG: requests that were not checked, since the log does not have what the policy's keys are made of."
+                    .to_owned(),
+            );
+        }
+        for PolicyReport { policy, unknown_conditions, unknown_costs, .. } in &self.policies {
+            if !unknown_conditions.is_empty() {
+                notes.push(format!(
+                    "Policy {policy}: the log does not tell whether {} holds (exempt, overrides). It was taken not to.",
+                    unknown_conditions.join(", ")
+                ));
+            }
+            if *unknown_costs > 0 {
+                notes.push(format!(
+                    "Policy {policy}: the log does not have the cost of {}. Each cost what it had reserved.",
+                    count(*unknown_costs, "response")
+                ));
+            }
+        }
+        if self.without_host > 0 {
+            notes.push(format!(
+                "{} without a host in the log. Each was taken to be for the host of the first route that matches.",
+                count(self.without_host, "request")
+            ));
+        }
+        if self.late > 0 {
+            notes.push(format!(
+                "{} further out of order than Tollgate can sort, and taken to have come later. The report may be wrong: give \
+                 each log as an argument of its own.",
+                count(self.late, "request")
+            ));
+        }
+        if !self.without_requests.is_empty() {
+            notes.push(format!("Without requests: {}.", self.without_requests.join(", ")));
+        }
+        if self.spread {
+            notes.push(
+                "The log has whole seconds. The requests of a second were spread evenly over it.".to_owned(),
+            );
+        }
+        if self.unreadable.count > 0 {
+            let examples = self.unreadable.examples.join(", ");
+            let lines = count(self.unreadable.count, "line");
+            notes.push(format!("{lines} could not be read, such as {examples}."));
+        }
+        notes
+    }
+}
+
+/// The requests over time.
+#[derive(Debug, Serialize)]
+pub struct Timeline {
+    /// When the first bar begins (RFC 3339).
+    pub first: String,
+    /// The length of a bar: `5m`.
+    pub step: String,
+    pub bars: Vec<TimelineBar>,
+}
+
+/// The requests of one period.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct TimelineBar {
+    pub requests: u64,
+    pub denied: u64,
+    pub shadow_denied: u64,
 }
 
 /// The decisions of one policy.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct PolicyReport {
     pub policy: String,
     /// `enforce` or `shadow`. A shadow policy is replayed as one: requests that it denies are admitted.
@@ -61,8 +130,39 @@ pub struct PolicyReport {
     pub denied_keys: u64,
     /// Requests that were not checked by all keys, because the log lacks parts of them.
     pub not_in_log: u64,
+    /// How close its keys came to their limits.
+    pub closeness: Closeness,
+    /// The minute with the most denials. `None`: there were none.
+    pub worst_minute: Option<Minute>,
+    /// Requests that it admitted and whose response tells a cost that the log does not have. They cost what they had
+    /// reserved.
+    pub unknown_costs: u64,
     /// Conditions of its `exempt` and `overrides` that were taken as false, because the log lacks the information.
     pub unknown_conditions: Vec<String>,
+}
+
+/// Numbers of keys, by the most that each used of its tightest limit.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Closeness {
+    /// All keys.
+    pub keys: u64,
+    /// Keys that used up to 25 % at most; more, and up to 50 %; and so on.
+    pub to_25: u64,
+    pub to_50: u64,
+    pub to_75: u64,
+    pub to_90: u64,
+    pub to_100: u64,
+    /// Keys that were denied.
+    pub denied: u64,
+}
+
+/// The checks of a policy in one minute.
+#[derive(Debug, Clone, Serialize)]
+pub struct Minute {
+    /// When it begins (RFC 3339).
+    pub minute: String,
+    pub requests: u64,
+    pub denied: u64,
 }
 
 /// A key that a policy would have denied.
@@ -77,143 +177,13 @@ pub struct LimitedKey {
     /// Times of the first and the last denial (RFC 3339).
     pub first: String,
     pub last: String,
-}
-
-/// The counts of a replay in progress.
-#[derive(Debug)]
-pub(super) struct ReplayCounts {
-    first: Option<i64>,
-    last: i64,
-    requests: u64,
-    denied: u64,
-    shadow_denied: u64,
-    forbidden: u64,
-    refused: u64,
-    unchecked: u64,
-    /// Each with the denied keys.
-    policies: Vec<(PolicyReport, HashMap<String, DeniedKey>)>,
-    /// Requests by the hash of key and policy, since there may be many millions of keys, of which few are denied.
-    requests_of: HashMap<u64, u32>,
-}
-
-#[derive(Debug)]
-struct DeniedKey {
-    denied: u64,
-    first: i64,
-    last: i64,
-}
-
-impl ReplayCounts {
-    pub(super) fn new(policies: &[Policy]) -> Self {
-        let report = |policy: &Policy| PolicyReport {
-            policy: policy.name.clone(),
-            mode: if policy.is_shadow { "shadow" } else { "enforce" },
-            checked: 0,
-            denied: 0,
-            delayed: 0,
-            denied_keys: 0,
-            not_in_log: 0,
-            unknown_conditions: Vec::new(),
-        };
-        Self {
-            first: None,
-            last: 0,
-            requests: 0,
-            denied: 0,
-            shadow_denied: 0,
-            forbidden: 0,
-            refused: 0,
-            unchecked: 0,
-            policies: policies.iter().map(|policy| (report(policy), HashMap::new())).collect(),
-            requests_of: HashMap::new(),
-        }
-    }
-
-    /// Counts the decision of one policy on a request at `time`.
-    pub(super) fn count_check(&mut self, ReplayedCheck { policy, decided }: ReplayedCheck<'_>, time: i64) {
-        let Some((counts, denied_keys)) = self.policies.get_mut(policy) else { return };
-        let Some(decided) = decided else {
-            counts.not_in_log += 1;
-            return;
-        };
-        counts.checked += 1;
-        counts.delayed += u64::from(decided.is_delayed);
-        let requests = self.requests_of.entry(hash(policy, decided.key)).or_insert(0);
-        *requests = requests.saturating_add(1);
-        if decided.is_admitted {
-            return;
-        }
-        counts.denied += 1;
-        match denied_keys.get_mut(decided.key) {
-            Some(key) => (key.denied, key.last) = (key.denied + 1, time),
-            None => {
-                counts.denied_keys += 1;
-                denied_keys.insert(decided.key.to_owned(), DeniedKey { denied: 1, first: time, last: time });
-            }
-        }
-    }
-
-    /// Counts the verdict on a request at `time`. Returns the number of requests so far.
-    pub(super) fn count_request(&mut self, time: i64, verdict: ReplayedVerdict) -> u64 {
-        self.first.get_or_insert(time);
-        self.last = time;
-        self.requests += 1;
-        match verdict {
-            ReplayedVerdict::Admitted => {}
-            ReplayedVerdict::ShadowDenied => self.shadow_denied += 1,
-            ReplayedVerdict::Denied => self.denied += 1,
-            ReplayedVerdict::Forbidden => self.forbidden += 1,
-            ReplayedVerdict::Refused => self.refused += 1,
-            ReplayedVerdict::Unchecked => self.unchecked += 1,
-        }
-        self.requests
-    }
-
-    /// The report. `unknown_conditions`: those of a policy, by its index.
-    pub(super) fn report(
-        self,
-        notes: ReadingNotes,
-        without_host: u64,
-        unknown_conditions: impl Fn(usize) -> Vec<String>,
-    ) -> Report {
-        let ReadingNotes { unreadable, without_requests, not_http, late, is_spread } = notes;
-        let (mut policies, mut keys) = (Vec::new(), Vec::new());
-        for (index, (mut policy, denied_keys)) in self.policies.into_iter().enumerate() {
-            keys.extend(denied_keys.into_iter().map(|(key, DeniedKey { denied, first, last })| LimitedKey {
-                requests: self.requests_of.get(&hash(index, &key)).copied().unwrap_or_default().into(),
-                policy: policy.policy.clone(),
-                mode: policy.mode,
-                denied,
-                first: rfc3339(first),
-                last: rfc3339(last),
-                key,
-            }));
-            policy.unknown_conditions = unknown_conditions(index);
-            policies.push(policy);
-        }
-        keys.sort_by(|a, b| {
-            (Reverse(a.denied), &a.key, &a.policy).cmp(&(Reverse(b.denied), &b.key, &b.policy))
-        });
-        Report {
-            requests: self.requests + not_http,
-            first: rfc3339(self.first.unwrap_or_default()),
-            last: rfc3339(self.last),
-            denied: self.denied,
-            shadow_denied: self.shadow_denied,
-            forbidden: self.forbidden,
-            refused: self.refused + not_http,
-            unchecked: self.unchecked,
-            unreadable,
-            without_requests,
-            late,
-            without_host,
-            spread: is_spread,
-            policies,
-            keys,
-        }
-    }
-}
-
-fn hash(policy: usize, key: &str) -> u64 {
-    xxh3_64_with_seed(key.as_bytes(), policy as u64)
+    /// What kind of client it seems to be, from its requests since the first denial or response of 401 or 403, and why. `None`: too many keys are
+    /// denied to observe them all.
+    pub hint: Option<&'static str>,
+    pub reasons: Option<String>,
+    /// Number of users of these requests in the log, and the first of them.
+    pub users: u64,
+    pub named_users: Vec<String>,
+    /// Number of different `User-Agent`s of these requests.
+    pub agents: u64,
 }

@@ -128,7 +128,7 @@ impl Visitor for Measuring {
         self.first.get_or_insert(request.time);
     }
 
-    fn check(&mut self, ReplayedCheck { policy, decided }: ReplayedCheck<'_>) {
+    fn check(&mut self, ReplayedCheck { policy, decided, .. }: ReplayedCheck<'_>) {
         let Some(scope) = self.scopes.get_mut(policy) else { return };
         let Some(decided) = decided else {
             scope.not_in_log += 1;

@@ -85,7 +85,7 @@ impl Visitor for Verifying<'_> {
         self.attributes = Attributes::of(request);
     }
 
-    fn check(&mut self, ReplayedCheck { policy, decided }: ReplayedCheck<'_>) {
+    fn check(&mut self, ReplayedCheck { policy, decided, .. }: ReplayedCheck<'_>) {
         let (Some(policy), Some(decided)) = (self.policies.get_mut(policy), decided) else { return };
         if let Some(evidence) = policy.evidence.get_mut(decided.key) {
             evidence.add(self.attributes);

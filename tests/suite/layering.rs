@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 32] = [
+const MAY_KNOW: [(&str, &[&str]); 34] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -19,6 +19,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "app",
             "admin",
             "api_keys",
+            "convert",
             "file",
             "access_logs",
             "replay",
@@ -49,6 +50,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "store::redis",
             "peers",
             "abuse",
+            "peaks",
             "memory_budget",
             "config::model",
             "telemetry",
@@ -60,6 +62,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
         &[
             "api_keys",
             "abuse",
+            "peaks",
             "proxy",
             "tls",
             "upstream",
@@ -70,7 +73,20 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "text",
         ],
     ),
-    ("replay", &["access_logs", "proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
+    (
+        "replay",
+        &[
+            "abuse",
+            "access_logs",
+            "proxy",
+            "identity",
+            "limit",
+            "store::memory",
+            "config::model",
+            "telemetry",
+            "text",
+        ],
+    ),
     (
         "suggest",
         &[
@@ -86,6 +102,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
         ],
     ),
     ("access_logs", &["limit"]),
+    ("convert", &["config", "file"]),
     (
         "proxy",
         &[
@@ -97,6 +114,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "tls",
             "limit",
             "abuse",
+            "peaks",
             "memory_budget",
             "response_cost",
             "config::model",
@@ -134,6 +152,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
     // Pure: versions and times in, actions out.
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
+    ("peaks", &["limit", "memory_budget", "config::model", "telemetry"]),
     ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
     // The configuration uses only modules that use no other module.
     (
@@ -170,7 +189,7 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
     ("axum", &["admin"]),
-    ("maud", &["admin"]),
+    ("maud", &["admin", "replay"]),
     ("prometheus_client", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
     ("socket2", &["listener", "upstream"]),
@@ -208,8 +227,8 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
     ("prost", &["proxy", "upstream"]),
-    ("regex", &["config"]),
-    ("regex_syntax", &["config"]),
+    ("regex", &["config", "convert"]),
+    ("regex_syntax", &["config", "convert"]),
     ("jsonwebtoken", &["identity", "jwt_keys"]),
     ("icu_properties", &["text"]),
     ("opentelemetry", &["telemetry"]),

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{
     super::{
         address,
-        hint::{self, Hint},
+        hint::{self, Behind, Hint},
         recording::{
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
@@ -275,7 +275,12 @@ impl ClientEntry {
             policies,
             users,
             hint,
-            reasons: hint::reasons(hint, users, &traffic, self.top_path(&traffic)),
+            reasons: hint::reasons(
+                hint,
+                Behind { count: users, noun: "user" },
+                &traffic,
+                self.top_path(&traffic),
+            ),
         }
     }
 

@@ -7,7 +7,7 @@ mod traces;
 
 use serde::Deserialize;
 
-pub(super) use reasons::reasons;
+pub(super) use reasons::{Behind, reasons};
 pub(super) use rules::classify;
 
 /// The kind of client that a limited client seems to be.

@@ -2,12 +2,24 @@
 
 use super::{super::traffic::Traffic, Hint};
 
+/// Who is behind a client: users, or what stands for them.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::abuse) struct Behind {
+    pub(in crate::abuse) count: u64,
+    pub(in crate::abuse) noun: &'static str,
+}
+
 /// The numbers that support the hint. `path`: the one that is requested most, if it is known.
-pub(in crate::abuse) fn reasons(hint: Hint, users: u64, traffic: &Traffic, path: Option<&str>) -> String {
+pub(in crate::abuse) fn reasons(
+    hint: Hint,
+    Behind { count: users, noun }: Behind,
+    traffic: &Traffic,
+    path: Option<&str>,
+) -> String {
     let users_named = match users {
-        0 => "no user known".to_owned(),
-        1 => "one user".to_owned(),
-        _ => format!("{users} users"),
+        0 => format!("no {noun} known"),
+        1 => format!("one {noun}"),
+        _ => format!("{users} {noun}s"),
     };
     let refused = || format!("{} % of answers 401 or 403", percent(traffic.refused_share()));
     let refused_most = || match percent(traffic.refused_write_share()) {

@@ -13,7 +13,7 @@ use super::{
         UserNaming, address,
         clients::policies::RecordPolicies,
         names::shorten_name,
-        traffic::{RequestLine, WatchedAddresses},
+        traffic::{RequestLine, Traffic, WatchedAddresses},
     },
     DenialReport, ObservedResponse,
     denial::{CapturedEvidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
@@ -156,7 +156,7 @@ impl Recorder {
     /// Whether a response is to be recorded: all responses to a recently limited client, and 401 and 403 to any
     /// client. `client`: the part of the address that identifies it. Called for every request.
     pub fn wants_response(&self, client: IpAddr, status: StatusCode) -> bool {
-        ObservedResponse::is_refusal(status) || self.watched.contains(client)
+        Traffic::is_refusal(status) || self.watched.contains(client)
     }
 
     /// Records a response for which [`Recorder::wants_response`] is true.

@@ -15,13 +15,6 @@ pub struct ObservedResponse<'a> {
     pub now: i64,
 }
 
-impl ObservedResponse<'_> {
-    /// Whether this status says that the client is not who it claims to be, or is not allowed to do this.
-    pub(super) fn is_refusal(status: StatusCode) -> bool {
-        matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-    }
-}
-
 /// The responses to one client in one tick of one worker.
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct ResponseTally {
@@ -31,15 +24,7 @@ pub(in crate::abuse) struct ResponseTally {
 
 impl ResponseTally {
     pub(super) fn add(&mut self, response: &ObservedResponse<'_>) {
-        self.traffic.answered = self.traffic.answered.saturating_add(1);
-        let (refused, write) = (ObservedResponse::is_refusal(response.status), !response.request.is_safe);
-        for (count, is_one) in [
-            (&mut self.traffic.refused, refused),
-            (&mut self.traffic.written, write),
-            (&mut self.traffic.refused_writes, refused && write),
-        ] {
-            *count = count.saturating_add(u32::from(is_one));
-        }
+        self.traffic.add_response(response.status, response.request.is_safe);
         self.traffic.add_line(&response.request, 1);
         self.last = self.last.max(response.now);
     }

@@ -1,5 +1,6 @@
 //! The requests of one client in a period.
 
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{paths::PathCounts, request_line::RequestLine, urls::UrlSketch};
@@ -37,8 +38,26 @@ impl Traffic {
         self.paths.add(path, weight);
     }
 
+    /// Whether this status says that the client is not who it claims to be, or is not allowed to do this.
+    pub(in crate::abuse) fn is_refusal(status: StatusCode) -> bool {
+        matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+
+    /// Adds an upstream's response. `is_safe`: its request only reads.
+    pub(in crate::abuse) fn add_response(&mut self, status: StatusCode, is_safe: bool) {
+        let refused = Self::is_refusal(status);
+        for (count, is_one) in [
+            (&mut self.answered, true),
+            (&mut self.refused, refused),
+            (&mut self.written, !is_safe),
+            (&mut self.refused_writes, refused && !is_safe),
+        ] {
+            *count = count.saturating_add(u32::from(is_one));
+        }
+    }
+
     /// Notes that there was a request in this second.
-    pub(super) fn add_second(&mut self, second: u32) {
+    pub(in crate::abuse) fn add_second(&mut self, second: u32) {
         // Workers hand over one after the other.
         if second > self.last {
             self.seconds = self.seconds.saturating_add(1);

@@ -21,6 +21,11 @@ impl<'a> RequestLine<'a> {
         &self.path[..self.path.floor_char_boundary(MAX_PATH_BYTES)]
     }
 
+    /// The hash of the path.
+    pub(in crate::abuse) fn path_hash(&self) -> u32 {
+        path_hash(self.recorded_path())
+    }
+
     /// The hash of the path, and the hash of the path with the query.
     pub(super) fn hashes(&self) -> (u32, u32) {
         let path = add(OFFSET, self.recorded_path());

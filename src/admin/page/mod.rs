@@ -18,6 +18,7 @@ mod layout;
 mod limits;
 mod login;
 mod overview;
+mod peaks;
 mod policies;
 mod routes;
 mod store;

@@ -47,7 +47,7 @@ fn card(policy: &Policy) -> Markup {
     html! {
         article.card.policy data-key=(policy.name) {
             div.bar-head {
-                h2 { (policy.name) }
+                h2 { a.plain href={ "/policies/" (components::percent_encode(&policy.name)) } { (policy.name) } }
                 @if !policy.used { span.badge.warn { "not used" } } @else if policy.mode == "shadow" { span.badge.warn { "shadow: never denies" } } @else { span.badge.good { "enforced" } }
             }
             dl.facts {
@@ -69,6 +69,7 @@ fn card(policy: &Policy) -> Markup {
                         (legend("Units reserved now", units.reserved, "usual"))
                     }
                 }
+                @if !policy.routes.is_empty() { p.more { a href={ "/policies/" (components::percent_encode(&policy.name)) } { "How close clients come" span.hidden { " to " (policy.name) } } } }
             }
         }
     }

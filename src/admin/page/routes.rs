@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     super::context::HandlerContext, address, assets, audit, bans, blocked, explain, keys, layout, login,
-    overview, policies, upstreams, user,
+    overview, peaks, policies, upstreams, user,
 };
 
 /// The first path segments of all pages but the overview.
@@ -28,6 +28,7 @@ pub(in crate::admin) fn routes() -> Router<Arc<HandlerContext>> {
         .route("/keys", get(keys::keys))
         .route("/upstreams", get(upstreams::upstreams))
         .route("/policies", get(policies::policies))
+        .route("/policies/{name}", get(peaks::peaks))
         .route("/explain", get(explain::explain))
         .route("/audit", get(audit::audit))
         .route("/login", get(login::page).post(login::log_in))

@@ -151,6 +151,11 @@ impl Metrics {
             ),
             ("tollgate_abuse_records_dropped", "Denials that were not recorded", self.abuse_dropped()),
             (
+                "tollgate_peak_records_dropped",
+                "Records of how close clients come to limits that were dropped",
+                self.peaks_dropped(),
+            ),
+            (
                 "tollgate_abuse_addresses_evicted",
                 "Limited clients dropped to make room for others",
                 self.abuse_evicted(),
@@ -413,6 +418,7 @@ mod tests {
             pool.connections(PoolState::Idle).set(3);
         }
         metrics.add_abuse_dropped(7);
+        metrics.add_peaks_dropped(8);
         metrics.record_reload(true);
         metrics.record_reload(false);
         metrics.record_reload(false);
@@ -456,6 +462,7 @@ mod tests {
             r#"tollgate_evidence_evicted_total{kind="records"} 4"#,
             "tollgate_memory_discarded_total 5",
             "tollgate_abuse_records_dropped_total 7",
+            "tollgate_peak_records_dropped_total 8",
         ] {
             assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
         }

@@ -134,6 +134,7 @@ pub struct Metrics {
     /// Whether the last one failed.
     has_failed_reload: AtomicBool,
     abuse_dropped: AtomicU64,
+    peaks_dropped: AtomicU64,
     abuse_evicted: AtomicU64,
     access_log_dropped: AtomicU64,
     spans_exported: AtomicU64,
@@ -165,6 +166,7 @@ impl Metrics {
             reloads: Default::default(),
             has_failed_reload: AtomicBool::new(false),
             abuse_dropped: AtomicU64::new(0),
+            peaks_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
             spans_exported: AtomicU64::new(0),
@@ -246,6 +248,11 @@ impl Metrics {
         self.has_failed_reload.load(Relaxed)
     }
 
+    /// Counts decisions on keys that are missing from their peaks.
+    pub fn add_peaks_dropped(&self, count: u64) {
+        self.peaks_dropped.fetch_add(count, Relaxed);
+    }
+
     /// Counts denials that were not recorded.
     pub fn add_abuse_dropped(&self, count: u64) {
         self.abuse_dropped.fetch_add(count, Relaxed);
@@ -287,6 +294,10 @@ impl Metrics {
 
     pub fn spans_dropped(&self) -> u64 {
         self.spans_dropped.load(Relaxed)
+    }
+
+    pub fn peaks_dropped(&self) -> u64 {
+        self.peaks_dropped.load(Relaxed)
     }
 
     pub fn abuse_dropped(&self) -> u64 {

@@ -14,13 +14,14 @@ routes: [{ path: /*, upstream: api }]
 ";
 
 /// The commands that ask the admin port, with what they need besides.
-const ADMIN_COMMANDS: [&[&str]; 15] = [
+const ADMIN_COMMANDS: [&[&str]; 16] = [
     &["blocked"],
     &["unblock", "127.0.0.1"],
     &["ban", "127.0.0.1", "--for", "1h"],
     &["bans"],
     &["unban", "ip:127.0.0.1"],
     &["policies"],
+    &["suggest", "--live"],
     &["limits", "ip:127.0.0.1"],
     &["limits", "ip:127.0.0.1", "--reset"],
     &["user", "ann"],
@@ -193,6 +194,7 @@ fn each_command_says_in_its_help_how_it_ends() {
         "run",
         "check",
         "replay",
+        "convert",
         "explain-setting",
         "schema",
         "demo",
@@ -293,7 +295,8 @@ fn a_configuration_of_another_proxy_is_called_by_its_name() {
             (ended.code, ended.stderr.as_str()),
             (
                 Some(78),
-                "nginx.conf: this is an nginx configuration; Tollgate reads proxy.yaml: see docs/migration/nginx.md\n"
+                "nginx.conf: this is an nginx configuration; Tollgate reads proxy.yaml: `tollgate convert \
+                 nginx.conf` converts it; see docs/migration/nginx.md\n"
             )
         );
     }

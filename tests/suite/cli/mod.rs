@@ -3,6 +3,7 @@
 mod arguments;
 mod command_line;
 mod commands;
+mod convert;
 mod demo;
 mod events;
 mod keys;

@@ -456,9 +456,15 @@ per-ip    enforce  40       8       0        4            0
 per-user  enforce  0        0       0        0            40
 tried     shadow   40       12      0        4            0
 
-KEY             POLICY  MODE    REQUESTS  DENIED  FIRST DENIED (UTC)   LAST DENIED (UTC)
-ip:203.0.113.0  tried   shadow  10        3       2026-07-03 12:00:01  2026-07-03 12:00:01
-ip:203.0.113.1  tried   shadow  10        3       2026-07-03 12:00:01  2026-07-03 12:00:01
+How much of its limit each key used at most, and the worst minute:
+POLICY    KEYS  ≤ 25 %  ≤ 50 %  ≤ 75 %  ≤ 90 %  ≤ 100 %  DENIED  WORST MINUTE (UTC)
+per-ip    4     0       0       0       0       0        4       2026-07-03 12:00:00, 8 of 40 denied
+per-user  0     0       0       0       0       0        0       -
+tried     4     0       0       0       0       0        4       2026-07-03 12:00:00, 12 of 40 denied
+
+KEY             POLICY  REQUESTS  DENIED  FIRST DENIED (UTC)   LAST DENIED (UTC)    HINT
+ip:203.0.113.0  tried   10        3       2026-07-03 12:00:01  2026-07-03 12:00:01  unknown: no User-Agent known, 3 requests, to one URL
+ip:203.0.113.1  tried   10        3       2026-07-03 12:00:01  2026-07-03 12:00:01  unknown: no User-Agent known, 3 requests, to one URL
 and 6 more keys; --limit lists more
 
 NOT IN LOG: requests that were not checked, since the log does not have what the policy's keys are made of.
@@ -603,4 +609,159 @@ fn a_month_ends_at_the_time_of_the_log() {
     let berlin = policies.lines().take(2).fold(String::new(), |text, line| text + line + "\n");
     assert_eq!(of_policy(&replay_lines(&berlin, &lines), "berlin"), [4, 1, 0]);
     assert_eq!(of_policy(&replay_lines(policies, &lines), "utc"), [4, 2, 0]);
+}
+
+/// Lines of `client` with this path, status and User-Agent, one each `step` seconds after noon.
+fn combined(
+    client: &str,
+    path: &str,
+    status: u16,
+    agent: &str,
+    seconds: impl Iterator<Item = u32>,
+) -> String {
+    let line = |second: u32| {
+        format!(
+            "{client} - - [03/Jul/2026:12:{:02}:{:02} +0000] \"POST {path} HTTP/1.1\" {status} 1 \"-\" \"{agent}\"\n",
+            second / 60,
+            second % 60
+        )
+    };
+    seconds.map(line).collect()
+}
+
+#[test]
+fn the_report_says_how_close_clients_come_and_what_they_seem_to_be() {
+    let directory = TempDir::new().unwrap();
+    let mut log = combined("203.0.113.1", "/login", 401, "curl/8", 0..50);
+    for (client, requests) in [(2, 2), (3, 5), (4, 7), (5, 9), (6, 10)] {
+        log += &combined(&format!("203.0.113.{client}"), "/a", 200, "-", (0..requests).map(|nth| 100 + nth));
+    }
+    // An office: twelve browsers behind one address.
+    for browser in 0..12 {
+        log += &combined("203.0.113.7", "/b", 200, &format!("browser {browser}"), [200, 230].into_iter());
+    }
+    fs::write(directory.path().join("access.log"), log).unwrap();
+    let policies = "policies:\n  per-ip: { algorithm: fixed_window, key: ip, limit: 10/1h }\n";
+    let report = replay(directory.path(), policies, &["access.log"]);
+    let policy = &report["policies"][0];
+    let closeness =
+        json!({ "keys": 7, "to_25": 1, "to_50": 1, "to_75": 1, "to_90": 1, "to_100": 1, "denied": 2 });
+    assert_eq!(policy["closeness"], closeness);
+    assert_eq!(
+        policy["worst_minute"],
+        json!({ "minute": "2026-07-03T12:00:00.000Z", "requests": 50, "denied": 40 })
+    );
+    let hints: Vec<_> =
+        report["keys"].as_array().unwrap().iter().map(|key| [&key["key"], &key["hint"]]).collect();
+    let expected = [
+        [&json!("ip:203.0.113.1"), &json!("password guessing")],
+        [&json!("ip:203.0.113.7"), &json!("shared address")],
+    ];
+    assert_eq!(hints, expected, "{report:#}");
+    assert_eq!(report["keys"][1]["agents"], json!(12));
+    let bars = report["timeline"]["bars"].as_array().unwrap();
+    let of_bars = |field: &str| bars.iter().map(|bar| bar[field].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((of_bars("requests"), of_bars("denied")), (107, 54));
+}
+
+#[test]
+fn two_configurations_are_compared_client_by_client() {
+    let directory = TempDir::new().unwrap();
+    let line = |client: u32, user: Option<&str>, second: u32| {
+        json!({
+            "time": format!("2026-07-03T12:00:{second:02}Z"), "client": format!("203.0.113.{client}"), "method": "GET",
+            "path": "/", "status": 200, "bytes": 1, "duration_ms": 1, "user": user, "route": "/*",
+            "upstream": "10.0.0.5:3000", "verdict": "allowed",
+        })
+        .to_string()
+    };
+    let mut lines: Vec<_> = (0..6).map(|second| line(1, None, second)).collect();
+    lines.extend((10..13).map(|second| line(second, Some("acme"), second)));
+    fs::write(directory.path().join("access.log"), lines.join("\n")).unwrap();
+    let user = "user: [{ header: x-user-id, from: anyone }]\n";
+    let by_address = "policies:\n  per-ip: { algorithm: fixed_window, key: ip, limit: 4/1h }\n";
+    let by_user = "policies:\n  per-user: { algorithm: fixed_window, key: user, limit: 2/1h }\n";
+    for (name, policies) in [("proxy.yaml", by_address), ("other.yaml", &format!("{user}{by_user}"))] {
+        fs::write(directory.path().join(name), configuration(policies)).unwrap();
+    }
+    let ended = run(directory.path(), &["--json", "--compare", "other.yaml", "access.log"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let comparison = &report["comparison"];
+    let counts = ["denied", "newly_denied", "freed"].map(|field| comparison[field].as_u64().unwrap());
+    // Without a user, a request counts by its address, in both.
+    assert_eq!((report["denied"].as_u64(), counts), (Some(2), [5, 3, 0]), "{report:#}");
+    let clients: Vec<_> = comparison["clients"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|client| (client["client"].as_str().unwrap(), &client["newly_denied"], &client["denied_by"]))
+        .collect();
+    let by = json!(["per-user"]);
+    assert_eq!(clients, [("ip:203.0.113.1", &json!(2), &by), ("user:acme", &json!(1), &by)]);
+    let back = run(directory.path(), &["--config", "other.yaml", "--compare", "proxy.yaml", "access.log"]);
+    let freed = "\nNewly denied: 0 requests of 0 clients. Freed: 3 requests of 2 clients.\n";
+    assert!(back.stdout.contains(freed), "{}", back.stdout);
+    let missing = run(directory.path(), &["--compare", "none.yaml", "access.log"]);
+    assert_eq!(missing.code, Some(78), "{missing:?}");
+    assert!(missing.stderr.contains("none.yaml"), "{}", missing.stderr);
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_shows_hostile_keys_as_text() {
+    let directory = TempDir::new().unwrap();
+    let log = combined("203.0.113.1", "/<script>alert(1)</script>", 200, "<b>", 0..5);
+    fs::write(directory.path().join("access.log"), log).unwrap();
+    let policies = "policies:\n  per-path: { algorithm: fixed_window, key: [ip, ip+path], limit: 2/1h }\n";
+    fs::write(directory.path().join("proxy.yaml"), configuration(policies)).unwrap();
+    let ended = run(directory.path(), &["--html", "report.html", "access.log"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let page = fs::read_to_string(directory.path().join("report.html")).unwrap();
+    assert!(page.contains("+path:/&lt;script&gt;"), "{page}");
+    for absent in ["<script", "http://", "https://", "src=", "url(", "@import"] {
+        assert!(!page.contains(absent), "{absent}: {page}");
+    }
+    let unwritable = run(directory.path(), &["--html", "no/report.html", "access.log"]);
+    assert_eq!(unwritable.code, Some(1));
+    assert!(
+        unwritable.stderr.starts_with("tollgate: no/report.html cannot be written: "),
+        "{}",
+        unwritable.stderr
+    );
+}
+
+#[test]
+fn costs_of_responses_are_those_of_the_log() {
+    let line = |second: u32, fields: Value| {
+        let mut line = json!({
+            "time": format!("2026-07-03T12:00:{second:02}Z"), "client": "203.0.113.7", "method": "GET", "path": "/",
+            "status": 200, "duration_ms": 1, "route": "/*", "upstream": "10.0.0.5:3000", "verdict": "allowed",
+        });
+        line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        line.to_string()
+    };
+    let traffic = "policies:
+  traffic: { algorithm: fixed_window, key: ip, limit: 10KiB/1h, cost: { response: bytes, reserve: 1KiB } }
+";
+    // Six responses take 9,000 bytes, and leave more than the reserved 1,024 of 10,240. The seventh is the last.
+    let lines: Vec<_> = (0..9).map(|second| line(second, json!({ "bytes": 1_500 }))).collect();
+    assert_eq!(of_policy(&replay_lines(traffic, &lines), "traffic"), [9, 2, 0]);
+    // The responses end after all requests have come: only what they reserve counts.
+    let slow: Vec<_> =
+        (0..12).map(|second| line(second, json!({ "bytes": 1_500, "duration_ms": 30_000 }))).collect();
+    assert_eq!(of_policy(&replay_lines(traffic, &slow), "traffic"), [12, 2, 0]);
+
+    let tokens = "policies:
+  tokens: { algorithm: fixed_window, key: ip, limit: 1000/1h, cost: { response: { json: a.b }, reserve: 100 } }
+";
+    let charged: Vec<_> =
+        (0..9).map(|second| line(second, json!({ "reserved": 100, "charged": 250, "bytes": 9 }))).collect();
+    let report = replay_lines(tokens, &charged);
+    assert_eq!(of_policy(&report, "tokens"), [9, 5, 0], "{report:#}");
+    assert_eq!(report["policies"][0]["unknown_costs"], json!(0));
+    // Another log does not have the cost: each response costs what it had reserved, and the report says so.
+    let unknown: Vec<_> = (0..12).map(|second| line(second, json!({ "bytes": 9 }))).collect();
+    let report = replay_lines(tokens, &unknown);
+    assert_eq!(of_policy(&report, "tokens"), [12, 2, 0], "{report:#}");
+    assert_eq!(report["policies"][0]["unknown_costs"], json!(10));
 }

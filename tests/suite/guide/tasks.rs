@@ -309,7 +309,7 @@ fn an_office() {
 fn try_a_limit() {
     let log = [("policies:\n", "access_log: { format: json, to: stdout }\npolicies:\n")];
     let task = Task::start("try-a-limit", "shadow", &log, Origin::ok());
-    assert_eq!(admitted(&task.tollgate, 131, &[]), 131);
+    assert_eq!(admitted(&task.tollgate, 131, &[("user-agent", "curl/8.14.1")]), 131);
     task.shows("tollgate policies");
     eventually("all are logged", || task.tollgate.stdout().len() == 131);
     let log = task.tollgate.stdout().join("\n") + "\n";

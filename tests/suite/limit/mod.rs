@@ -2,6 +2,7 @@
 
 pub mod exactness;
 mod limits;
+mod peaks;
 mod pictures;
 mod plans;
 mod policies;

@@ -10,6 +10,7 @@ use tollgate::{
     config::{self, model},
     identity::{AccessRules, Verifier},
     limit::{Clock, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
+    peaks::PeakPlan,
     peers::records::{self, RecordArchive, RecordScope},
     proxy::Rules,
     store::{memory::MemoryStore, redis::Topology},
@@ -97,8 +98,10 @@ impl Instance {
             let access = Arc::new(AccessRules::open(&config).unwrap());
             Rules::new(Arc::new(config), policies, verifier, access, Arc::default()).unwrap()
         };
+        let peaks = PeakPlan::new(rules.config(), Arc::clone(rules.policies()), None);
         let active_config = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
             rules: Arc::new(rules),
+            peaks: Arc::new(peaks),
             upstreams: Vec::new(),
             hash: String::new(),
             decides: String::new(),

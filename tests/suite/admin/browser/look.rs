@@ -3,13 +3,15 @@
 use super::{ban, is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 13] = [
     "/",
     "/blocked",
     "/bans",
     "/keys",
     "/upstreams",
     "/policies",
+    "/policies/inspect?limit=2",
+    "/policies/trial",
     "/explain",
     "/explain?url=http%3A%2F%2Fa%2Forders%2F7&headers=x-user-id%3A+%3Cb%3E&peer=127.0.0.5",
     "/audit",

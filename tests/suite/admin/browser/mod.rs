@@ -3,6 +3,7 @@
 mod keys;
 mod look;
 mod outages;
+mod peaks;
 mod sign_in;
 mod work;
 
