@@ -132,6 +132,9 @@ fn narrower(one: &str, other: &str) -> Result<Option<String>, String> {
     })
 }
 
+/// Whether an ACL is negated, and its alternatives.
+type Test<'w> = (bool, Vec<&'w [String]>);
+
 /// The ACLs of a section: each a list of alternatives.
 pub(super) type Acls<'c> = HashMap<&'c str, Vec<&'c [String]>>;
 
@@ -170,7 +173,7 @@ fn alternatives(
     directory: &Path,
     is_negated: bool,
 ) -> Result<Vec<Condition>, String> {
-    let mut terms: Vec<Vec<(bool, Vec<&[String]>)>> = vec![Vec::new()];
+    let mut terms: Vec<Vec<Test<'_>>> = vec![Vec::new()];
     let mut index = 0;
     let mut negated = false;
     while let Some(word) = words.get(index) {
@@ -358,7 +361,7 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
         }
         "method" => condition.methods = values.iter().map(|method| method.to_ascii_uppercase()).collect(),
         name if name.starts_with("METH_") => {
-            condition.methods = vec![name.trim_start_matches("METH_").to_owned()]
+            condition.methods = vec![name.trim_start_matches("METH_").to_owned()];
         }
         _ => return Err(format!("`{}`", shown())),
     }

@@ -100,7 +100,7 @@ impl<'c> Converter<'c> {
                 }
                 "backend" => {}
                 "peers" => {
-                    self.head(&section.head, "instances of Tollgate share limits by `store: { redis: … }`")
+                    self.head(&section.head, "instances of Tollgate share limits by `store: { redis: … }`");
                 }
                 "userlist" => self.head(
                     &section.head,
@@ -333,7 +333,7 @@ impl<'c> Converter<'c> {
                     headers.add(line, acls, &self.directory, comments);
                 }
                 ["http-request", "redirect" | "return", ..] | ["redirect", ..] => {
-                    self.answered(line, acls, comments)
+                    self.answered(line, acls, comments);
                 }
                 ["http-request", "replace-path" | "set-path" | "replace-uri" | "set-uri", ..] => {
                     match stripped(&words) {
@@ -680,16 +680,13 @@ impl<'c> Converter<'c> {
         redirects: bool,
     ) {
         let mut targets: Vec<(&'c Line, &'c str, Vec<Condition>)> = Vec::new();
-        for line in lines {
-            match line.word(0) {
-                "use_backend" => match split(line, acls, &self.directory).1 {
-                    Ok(conditions) => targets.push((line, line.word(1), conditions)),
-                    Err(reason) => comments.push(noted(
-                        line,
-                        format!("{reason} has no equal: its requests take the routes below"),
-                    )),
-                },
-                _ => {}
+        for line in lines.iter().filter(|line| line.word(0) == "use_backend") {
+            match split(line, acls, &self.directory).1 {
+                Ok(conditions) => targets.push((line, line.word(1), conditions)),
+                Err(reason) => {
+                    let text = format!("{reason} has no equal: its requests take the routes below");
+                    comments.push(noted(line, text));
+                }
             }
         }
         if let Some(line) = lines.iter().rfind(|line| line.word(0) == "default_backend") {
