@@ -262,6 +262,11 @@ impl Field {
         }
     }
 
+    /// Whether few texts are a value of this field.
+    pub(super) fn is_strict(&self) -> bool {
+        self.expected() != "a value"
+    }
+
     /// Whether it is text of the client, which servers escape.
     pub(super) fn is_escaped(&self) -> bool {
         matches!(

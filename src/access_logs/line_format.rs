@@ -186,20 +186,9 @@ pub(super) enum LineFault {
     Json(usize),
     /// No `#Fields` came before it.
     NoFields,
+    /// It begins like none of several formats.
+    Unlike,
     Lack(Lack),
-}
-
-impl LineFault {
-    /// How far the line was read, in bytes.
-    pub(super) fn at(&self) -> usize {
-        match self {
-            Self::Mismatch(mismatch) => mismatch.at,
-            Self::Json(column) => *column,
-            Self::NoFields => 0,
-            // The format fits.
-            Self::Lack(_) => usize::MAX,
-        }
-    }
 }
 
 /// Reads lines of one format.
@@ -249,6 +238,18 @@ impl LineReader {
         true
     }
 
+    /// Whether a line with this fault is probably one of this format.
+    pub(super) fn is_alike(&self, fault: LineFault) -> bool {
+        match (self, fault) {
+            (_, LineFault::Lack(_)) | (Self::Json(_), LineFault::Json(1..)) => true,
+            (Self::Template { template, .. }, LineFault::Mismatch(mismatch)) => template.is_alike(mismatch),
+            (Self::W3c(reader), LineFault::Mismatch(mismatch)) => {
+                reader.template.as_ref().is_some_and(|template| template.is_alike(mismatch))
+            }
+            _ => false,
+        }
+    }
+
     /// What a line lacks to be read, for the operator.
     pub(super) fn describe(&self, fault: LineFault, line: &[u8]) -> String {
         let name = match self {
@@ -267,6 +268,7 @@ impl LineReader {
                 format!("it differs from {name} {}", differs.unwrap_or_default())
             }
             LineFault::Json(column) => format!("it is not a JSON object: see column {}", column + 1),
+            LineFault::Unlike => "it begins like no format that is tried".to_owned(),
             LineFault::NoFields => "no line that begins with #Fields comes before it".to_owned(),
             LineFault::Lack(Lack::Http) => "it is not HTTP".to_owned(),
             LineFault::Lack(Lack::Field(what)) => format!("it has no {what} that Tollgate knows"),
@@ -540,7 +542,7 @@ pub(super) mod tests {
             r#"{"at":"2026-07-03T12:00:01+00:00","who":"::1","what":"GET /\u0022\"a HTTP/1.1","code":200}"#;
         assert_eq!(who_and_what(&read_as(json, line).unwrap())[3], "/\"\"a");
 
-        let decoded = "$remote_addr $msec $request_method $uri$is_args$args";
+        let decoded = "$remote_addr $msec $request_method $uri$is_args$args\t";
         let read = read_as(decoded, "::1 1783080001.750 GET /a b%?c=%20").unwrap();
         assert_eq!(who_and_what(&read)[3], "/a%20b%25?c=%20");
     }

@@ -51,6 +51,8 @@ struct LineFormats {
     readers: Vec<LineReader>,
     /// The one of the last line that was read.
     current: usize,
+    /// Whether a line was read.
+    is_known: bool,
     /// Whether another program, such as syslog, wrote something before that line.
     has_prefix: bool,
     times: TimeCache,
@@ -102,7 +104,13 @@ impl LogFile {
         } else {
             Box::new(reader)
         };
-        let formats = LineFormats { readers, current: 0, has_prefix: false, times: TimeCache::default() };
+        let formats = LineFormats {
+            readers,
+            current: 0,
+            is_known: false,
+            has_prefix: false,
+            times: TimeCache::default(),
+        };
         Ok(Self { name, reader, is_compressed: is_gzip || is_zstd, split: Vec::new(), line: 0, formats })
     }
 
@@ -173,9 +181,9 @@ impl LineFormats {
     /// Reads a line in the format of the last one, or in any other.
     ///
     /// # Errors
-    /// The reader that could read the most of it, and why not all.
+    /// The reader of the format that the line is most probably in, and why it can't be read.
     fn read_in_any(&mut self, line: &[u8]) -> Result<LogLine, (usize, LineFault)> {
-        let mut furthest = None;
+        let mut closest = None;
         for has_prefix in [self.has_prefix, !self.has_prefix] {
             let Some(line) = (if has_prefix { without_prefix(line) } else { Some(line) }) else { continue };
             let others = (0..self.readers.len()).filter(|nth| *nth != self.current);
@@ -183,19 +191,19 @@ impl LineFormats {
                 let Some(reader) = self.readers.get_mut(nth) else { continue };
                 match reader.read(line, &mut self.times) {
                     Ok(line) => {
-                        (self.current, self.has_prefix) = (nth, has_prefix);
+                        (self.current, self.has_prefix, self.is_known) = (nth, has_prefix, true);
                         return Ok(line);
                     }
                     Err(fault @ LineFault::Lack(Lack::Http)) => return Err((nth, fault)),
-                    Err(fault) => {
-                        if furthest.is_none_or(|(_, other): (usize, LineFault)| other.at() < fault.at()) {
-                            furthest = Some((nth, fault));
-                        }
+                    Err(fault) if closest.is_none() && (self.is_known || reader.is_alike(fault)) => {
+                        closest = Some((nth, fault));
                     }
+                    Err(fault) if self.readers.len() == 1 => closest = closest.or(Some((nth, fault))),
+                    Err(_) => {}
                 }
             }
         }
-        Err(furthest.unwrap_or((0, LineFault::NoFields)))
+        Err(closest.unwrap_or((self.current, LineFault::Unlike)))
     }
 }
 

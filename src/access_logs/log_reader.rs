@@ -35,8 +35,8 @@ const MOST_OF_SECOND: usize = 1 << 18;
 /// In microseconds.
 const LAST_OF_SECOND: i64 = 999_999;
 /// Requests that one thread hands to the other at a time, and the number of times that it may be ahead.
-const BATCH: usize = 256;
-const BATCHES: usize = 16;
+const BATCH: usize = 1_024;
+const BATCHES: usize = 8;
 
 /// A log to read.
 pub struct InputLog {
@@ -127,26 +127,30 @@ pub struct ReadingNotes {
     pub is_spread: bool,
 }
 
-/// How much of the logs is read.
+/// How far the logs are read.
 #[derive(Debug, Clone)]
 pub struct LogProgress {
-    bytes: Arc<AtomicU64>,
+    /// Of the files, as they are on disk.
+    bytes_read: Arc<AtomicU64>,
+    requests_read: Arc<AtomicU64>,
+    requests_taken: Arc<AtomicU64>,
     /// The bytes of all logs, as they are on disk. `None`: one of them is a pipe.
     pub total: Option<u64>,
-    lines: Arc<AtomicU64>,
 }
 
 impl LogProgress {
-    /// The bytes read so far, as they are on disk.
+    /// The bytes, as they are on disk, of the requests that the caller has taken.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        let read = self.requests_read.load(Ordering::Relaxed).max(1);
+        // The thread that reads is ahead.
+        (self.bytes_read.load(Ordering::Relaxed) as f64 * self.requests() as f64 / read as f64) as u64
     }
 
-    /// The lines read so far.
+    /// The requests that the caller has taken.
     #[must_use]
-    pub fn lines(&self) -> u64 {
-        self.lines.load(Ordering::Relaxed)
+    pub fn requests(&self) -> u64 {
+        self.requests_taken.load(Ordering::Relaxed)
     }
 }
 
@@ -176,7 +180,12 @@ impl LogReader {
     /// A log can't be read, or is compressed in another way.
     pub fn new(logs: Vec<InputLog>, options: ReadOptions) -> Result<Self, ReadError> {
         let total = logs.iter().map(|log| log.size).sum();
-        let progress = LogProgress { bytes: Arc::default(), total, lines: Arc::default() };
+        let progress = LogProgress {
+            bytes_read: Arc::default(),
+            requests_read: Arc::default(),
+            requests_taken: Arc::default(),
+            total,
+        };
         let merged = MergedLogs::open(logs, options, &progress)?;
         let (sender, batches) = sync_channel(BATCHES);
         thread::Builder::new()
@@ -199,7 +208,10 @@ impl LogReader {
                 return Ok(None);
             }
             match self.batches.recv() {
-                Ok(Message::Requests(batch)) => self.batch = batch.into_iter(),
+                Ok(Message::Requests(batch)) => {
+                    self.progress.requests_taken.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    self.batch = batch.into_iter();
+                }
                 Ok(Message::End(notes)) => self.notes = Some(notes?),
                 Err(closed) => return Err(ReadError::Thread(closed.to_string())),
             }
@@ -228,7 +240,7 @@ struct MergedLogs {
     spread: VecDeque<LoggedRequest>,
     /// A second with more requests than are spread.
     full_second: Option<i64>,
-    lines: Arc<AtomicU64>,
+    requests_read: Arc<AtomicU64>,
     has_requests: bool,
     /// The time of the last request.
     last: i64,
@@ -255,7 +267,7 @@ impl MergedLogs {
         let open = |log: InputLog| {
             let readers = formats.iter().map(|format| LineReader::new(format, &wanted)).collect();
             Ok::<_, ReadError>(OpenLog {
-                file: LogFile::open(log, readers, Arc::clone(&progress.bytes))?,
+                file: LogFile::open(log, readers, Arc::clone(&progress.bytes_read))?,
                 time: i64::MIN,
                 last_time: i64::MIN,
                 has_request: false,
@@ -268,7 +280,7 @@ impl MergedLogs {
             ahead: ArrivalOrder::default(),
             spread: VecDeque::new(),
             full_second: None,
-            lines: Arc::clone(&progress.lines),
+            requests_read: Arc::clone(&progress.requests_read),
             has_requests: false,
             last: i64::MIN,
             notes: ReadingNotes::default(),
@@ -391,7 +403,7 @@ impl MergedLogs {
             match log.file.next_line(log.fault.is_none() || unreadable.reason.is_none()) {
                 Ok(None) => self.end(index)?,
                 Ok(Some(Ok(line))) => {
-                    self.lines.fetch_add(1, Ordering::Relaxed);
+                    self.requests_read.fetch_add(1, Ordering::Relaxed);
                     log.come_to(line.request.time);
                     self.has_requests = true;
                     self.ahead.add(line);
@@ -601,10 +613,11 @@ mod tests {
             assert!(error.starts_with(words), "{error}");
         }
         let error = requests(reader(&["a: b\n"])).unwrap_err().to_string();
-        assert!(
-            error.contains("log0 is not an access log that Tollgate can read: line 1: it differs from "),
-            "{error}"
-        );
+        let words = "log0 is not an access log that Tollgate can read: line 1: it begins like no format that is tried. ";
+        assert!(error.starts_with(words), "{error}");
+        let text = combined("12:00:01", "/a").replace("HTTP", "HTTP\"");
+        let error = requests(reader(&[&text])).unwrap_err().to_string();
+        assert!(error.contains("line 1: it differs from traefik at column "), "{error}");
         for (bytes, words) in [
             (&b"\xfd7zXZ\0"[..], "a.log is compressed: decompress it by xzcat, and give -"),
             (b"\xff\xfea\0", "a.log is in UTF-16"),
@@ -743,7 +756,7 @@ mod tests {
         let progress = reader.progress();
         while reader.next_request().unwrap().is_some() {}
         assert_eq!(
-            (progress.bytes(), progress.total, progress.lines()),
+            (progress.bytes(), progress.total, progress.requests()),
             (text.len() as u64, Some(text.len() as u64), 1)
         );
     }

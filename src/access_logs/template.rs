@@ -59,7 +59,7 @@ enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mismatch {
     /// In bytes from the line's begin.
-    pub(super) at: usize,
+    at: usize,
     expected: Expected,
 }
 
@@ -244,6 +244,15 @@ impl Template {
         format!("at column {}: expected {expected}{behind}, found {found}", at + 1)
     }
 
+    /// Whether a value before the difference was one that only few texts are: a time, an address or a status.
+    pub(super) fn is_alike(&self, Mismatch { expected, .. }: Mismatch) -> bool {
+        let read = match expected {
+            Expected::Before(nth) | Expected::Value(nth) | Expected::After(nth) => nth,
+            Expected::EndOfLine => self.slots.len(),
+        };
+        self.slots.iter().take(read).any(|slot| slot.meaning.field.is_strict())
+    }
+
     /// A line of this format with `value` for each variable, by name.
     #[cfg(test)]
     pub(super) fn render(&self, value: impl Fn(&str) -> String) -> String {
@@ -305,6 +314,13 @@ fn merged(parts: Vec<Part>) -> Vec<Part> {
                 Part::Variable { meaning: Meaning { field: Field::Query, .. }, .. },
             ) if last.field == Field::DecodedPath => last.field = Field::DecodedPathAndQuery,
             (_, part) => merged.push(part),
+        }
+    }
+    // Lines are read without spaces at their end.
+    if let Some(Part::Literal(last)) = merged.last_mut() {
+        last.truncate(last.trim_ascii_end().len());
+        if last.is_empty() {
+            merged.pop();
         }
     }
     merged

@@ -38,7 +38,7 @@ impl ProgressBar {
             let mut wait = DELAY;
             while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                 wait = INTERVAL;
-                let line = line(name, progress.bytes(), progress.total, progress.lines(), begin.elapsed());
+                let line = line(name, progress.bytes(), progress.total, progress.requests(), begin.elapsed());
                 write(&format!("\r{}\x1b[K", cut(line)));
             }
             if wait == INTERVAL {

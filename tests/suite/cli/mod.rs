@@ -5,6 +5,7 @@ mod arguments;
 mod command_line;
 mod commands;
 mod convert;
+mod convert_others;
 mod demo;
 mod events;
 mod keys;

@@ -587,7 +587,7 @@ fn what_goes_wrong_is_said_with_an_exit_code() {
         (&["."], 1, "tollgate: . cannot be read: Is a directory"),
         (&["empty.log"], 1, "tollgate: empty.log is empty"),
         (&["proxy.yaml"], 1, "tollgate: proxy.yaml is not an access log that Tollgate can read"),
-        (&["access.log.xz"], 1, "xzcat access.log.xz | tollgate replay -"),
+        (&["access.log.xz"], 1, "access.log.xz is compressed: decompress it by xzcat, and give -"),
         (&["--config", "none.yaml", "empty.log"], 78, "none.yaml"),
         (&["--config", "wrong.yaml", "empty.log"], 78, "wrong.yaml:1:"),
     ] {
