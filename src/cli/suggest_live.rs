@@ -1,6 +1,6 @@
 //! `tollgate suggest --live`: limits by how close clients of a running Tollgate come to those in force.
 
-use std::{fmt::Write as _, io, process::ExitCode};
+use std::{fmt::Write as _, io, process::ExitCode, str::FromStr};
 
 use bytes::Bytes;
 use http::Method;
@@ -12,12 +12,26 @@ use super::{
 };
 use crate::admin::dto::{LimitPeaks, Policies, Policy, PolicyPeaks};
 
+/// The share of the clients that a limit spares, in percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spare(pub f64);
+
+impl FromStr for Spare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        percent.map(Self).ok_or_else(|| "expected a percentage from 0% to 100%, such as 99.9%".to_owned())
+    }
+}
+
 /// Asks the admin port for the peaks of all policies, and prints a limit for each that spares this share of the clients.
-pub(super) fn run_live(options: &Options, spare: f64) -> ExitCode {
+pub(super) fn run_live(options: &Options, spare: Spare) -> ExitCode {
     client::print_result(output(options, spare))
 }
 
-fn output(options: &Options, spare: f64) -> Result<String, AdminError> {
+fn output(options: &Options, spare: Spare) -> Result<String, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let found =
         runtime.block_on(client::with_timeout(options, client::TIMEOUT, all_peaks(options, spare)))?;
@@ -30,26 +44,21 @@ fn output(options: &Options, spare: f64) -> Result<String, AdminError> {
 }
 
 /// Each policy that a route uses, with its peaks.
-async fn all_peaks(options: &Options, spare: f64) -> Result<Vec<(Policy, PolicyPeaks)>, AdminError> {
+async fn all_peaks(options: &Options, spare: Spare) -> Result<Vec<(Policy, PolicyPeaks)>, AdminError> {
     let mut connection = AdminConnection::open(options).await?;
     let policies: Policies = connection.request(Method::GET, "/v1/policies", Bytes::new()).await?;
     let mut all = Vec::new();
     for policy in policies.policies.into_iter().filter(|policy| !policy.routes.is_empty()) {
         let path = format!("/v1/policies/{}/peaks", client::percent_encoded(&policy.name));
-        let target = client::with_query(&path, &[("spare", Some(&percent(spare).to_string()))]);
+        let target = client::with_query(&path, &[("spare", Some(&spare.0.to_string()))]);
         let peaks = connection.request(Method::GET, &target, Bytes::new()).await?;
         all.push((policy, peaks));
     }
     Ok(all)
 }
 
-/// The share in percent. Shares are read from decimals, and 0.07 × 100 is not quite 7.
-fn percent(share: f64) -> f64 {
-    (share * 1e8).round() / 1e6
-}
-
 /// A policy with a limit for each of its limits, in the form of proxy.yaml, with the evidence as comments.
-fn suggestions(all: &[(Policy, PolicyPeaks)], spare: f64) -> String {
+fn suggestions(all: &[(Policy, PolicyPeaks)], spare: Spare) -> String {
     if all.is_empty() {
         return "# No route has a policy: no request is limited.\n".to_owned();
     }
@@ -58,7 +67,7 @@ fn suggestions(all: &[(Policy, PolicyPeaks)], spare: f64) -> String {
          # hours. The peak of a client is the most units that it had in use in one window, with those that were denied.\n\
          # Settings that are not shown here stay as they are in proxy.yaml.\n\
          policies:\n",
-        percent(spare)
+        spare.0
     );
     for (policy, peaks) in all {
         suggest(&mut out, policy, peaks);
@@ -224,6 +233,8 @@ mod tests {
             ["per-ip", "ip+path", "a b", "1"].map(yaml_text),
             ["per-ip", "ip+path", "\"a b\"", "\"1\""]
         );
-        assert_eq!([0.999, 0.07, 1.0].map(percent), [99.9, 7.0, 100.0]);
+        let parse = |text: &str| text.parse::<Spare>().map(|spare| spare.0);
+        assert_eq!([parse("99.9%"), parse("99"), parse("0 %")], [Ok(99.9), Ok(99.0), Ok(0.0)]);
+        assert!(["", "%", "101%", "-1%", "NaN", "all"].into_iter().all(|text| parse(text).is_err()));
     }
 }

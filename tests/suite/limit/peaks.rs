@@ -241,5 +241,5 @@ fn a_limit_is_suggested_from_a_running_instance() {
     assert_eq!(json[0]["policy"], "per-user");
     let wrong = tollgate.command(&["suggest", "--live", "--spare", "101"]);
     assert_eq!(wrong.code, Some(2));
-    assert!(wrong.stderr.contains("`101` is not a percentage"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("expected a percentage from 0% to 100%"), "{}", wrong.stderr);
 }
