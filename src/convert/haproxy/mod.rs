@@ -868,9 +868,13 @@ impl Headers {
         both
     }
 
-    /// Sets them in a route.
+    /// Sets them in a route. A prefix is removed only from paths that may have it.
     fn set(&self, route: &mut Map) {
-        if let Some(prefix) = &self.strip {
+        let may_have = |prefix: &&String| match route.get("path").map(|path| &path.value) {
+            Some(Value::Text(path)) => may_begin_with(path, prefix),
+            _ => true,
+        };
+        if let Some(prefix) = self.strip.as_ref().filter(may_have) {
             route.set("rewrite", Map::new().with("strip_prefix", prefix.as_str()));
         }
         for (key, changes) in [("request_headers", &self.request), ("response_headers", &self.response)] {
@@ -887,6 +891,19 @@ impl Headers {
                 route.set(key, map);
             }
         }
+    }
+}
+
+/// Whether paths of a route with this `path` may begin with the segments of `prefix`.
+fn may_begin_with(path: &str, prefix: &str) -> bool {
+    if path.starts_with('~') {
+        return true;
+    }
+    let begins =
+        |path: &str, with: &str| format!("{path}/").starts_with(&format!("{}/", with.trim_end_matches('/')));
+    match path.strip_suffix("/*") {
+        Some(start) => begins(start, prefix) || begins(prefix, start),
+        None => begins(path, prefix),
     }
 }
 

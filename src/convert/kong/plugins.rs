@@ -481,19 +481,13 @@ impl<'d> Kong<'d> {
                 .map(|database| format!("/{database}"))
                 .unwrap_or_default();
             let url = format!("{scheme}://{host}:{}{database}", text("port").unwrap_or("6379"));
-            let mut setting = Map::new().with("url", url);
-            if let Some(user) = text("username") {
-                setting.set("user", user);
-            }
+            let setting = Map::new().with("url", url);
             let mut comments = Vec::new();
-            if text("password").is_some() {
-                comments.push(Comment::Plain(
-                    "The password is not copied: set REDIS_PASSWORD in the environment.".to_owned(),
+            if text("username").or(text("password")).is_some() {
+                // A secret stays where it is.
+                comments.push(config.note(
+                    "the password of Redis is not copied: write the URL as redis://USER:PASSWORD@HOST:PORT",
                 ));
-                setting.set(
-                    "password",
-                    Node::from(crate::convert::yaml::Value::Bare("\"${REDIS_PASSWORD}\"".to_owned())),
-                );
             }
             let mut node = Node::from(Map::new().with("redis", setting));
             node.comments = comments;

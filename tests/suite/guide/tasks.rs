@@ -316,7 +316,7 @@ fn try_a_limit() {
     fs::write(task.directory.path().join("access.log"), log).unwrap();
     task.shows("jq");
     fs::copy(task.tollgate.directory().join("proxy.yaml"), task.directory.path().join("proxy.yaml")).unwrap();
-    task.shows("tollgate replay");
+    task.shows("tollgate replay access.log");
     task.shows("--compare");
     let file = task.tollgate.directory().join("proxy.yaml");
     let yaml = fs::read_to_string(&file).unwrap();
