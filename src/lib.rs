@@ -19,8 +19,8 @@
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
-//! | [`suggest`] | finds limits for the traffic in access logs |
 //! | [`mod@convert`] | converts configurations of other proxies |
+//! | [`suggest`] | finds limits for the traffic in access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |

@@ -52,7 +52,7 @@ enum Command {
     Replay(replay::Args),
     /// Convert a configuration of nginx, HAProxy, Traefik or Kong
     Convert(convert::Args),
-    /// Suggest limits, by access logs or by the clients of a running Tollgate
+    /// Suggest limits, by access logs or by what a running Tollgate has seen
     Suggest(suggest::Args),
     /// Start an origin, the proxy and some traffic, and show which clients are limited
     Demo(demo::Args),

@@ -1,48 +1,45 @@
 //! `tollgate suggest`: limits for the traffic in access logs, or of a running Tollgate, with their evidence.
 
 use std::{
-    fs::File,
-    io::{Read, Write, stdin, stdout},
-    path::{Path, PathBuf},
+    io::{Write, stdout},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
 
-use clap::ValueHint;
+use clap::{ArgGroup, ValueHint};
 use tokio::runtime;
 
 use super::{
     client::Options,
     failure::{print_error, report_config_errors},
+    logs::LogArgs,
     suggest_live::{Spare, run_live},
     terminal::{printable, printable_json, printable_lines},
 };
 use crate::{
-    access_logs::{InputLog, LogReader, ReadError},
+    access_logs::ReadOptions,
     config::{self, Config, Purpose, argument, model::KeyRecipe},
     replay::ReplayError,
     suggest::{Request, SuggestError, Suggestion, suggest},
 };
 
-/// Suggest limits, by access logs or by the clients of a running Tollgate
-#[derive(Debug, Clone, clap::Args)]
+/// Suggest limits, by access logs or by what a running Tollgate has seen
+#[derive(Debug, clap::Args)]
 #[command(
     after_help = "The output is YAML with comments: policies for the routes of --config, or without it a whole configuration. For \
         each route, the comments show how many requests clients send at most in any window, whether some stand apart, and what the \
         policies would have denied in the logs.\n\nLOG is as for `tollgate replay`.\n\nExit code: 0 on success, 1 if a log cannot be \
         read, or if the admin port cannot be reached or refuses, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has \
-        errors."
+        errors.",
+    group = ArgGroup::new("source").args(["logs", "live"]).required(true)
 )]
 pub(super) struct Args {
-    /// The access logs; - for standard input
-    #[arg(value_name = "LOG", required_unless_present = "live", conflicts_with = "live", value_hint = ValueHint::FilePath)]
-    pub logs: Vec<PathBuf>,
-    /// By how close clients of a running Tollgate have come to the limits in force
-    #[arg(long, conflicts_with_all = ["config", "key", "window", "limit"])]
-    pub live: bool,
-    /// The share of the clients to spare. By logs, clients that stand apart from all others are not spared
-    #[arg(long, value_name = "PERCENT", default_value = "99.9%", value_hint = ValueHint::Other)]
-    pub spare: Spare,
+    #[command(flatten)]
+    logs: LogArgs,
+    /// Suggest by how close clients of a running Tollgate have come to the limits in force
+    #[arg(long, conflicts_with_all = ["logs", "format", "nginx_conf", "config", "key", "window", "limit"])]
+    live: bool,
     /// The configuration whose routes get policies; without it, all requests and the busiest paths
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -53,14 +50,17 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_delimiter = ',', default_value = "1s,1m,1h",
         value_parser = argument::window, value_hint = ValueHint::Other)]
     window: Vec<Duration>,
+    /// The share of the clients to spare. By logs, clients that stand apart from all others are not spared
+    #[arg(long, value_name = "PERCENT", default_value = "99.9%", value_hint = ValueHint::Other)]
+    spare: Spare,
     /// The number of clients above a limit to list; --json has more
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_hint = ValueHint::Other)]
     limit: usize,
     #[command(flatten)]
-    pub options: Options,
+    options: Options,
 }
 
-/// Prints the suggestions.
+/// Reads the logs and prints the suggestion.
 pub(super) fn run(args: &Args) -> ExitCode {
     if args.live {
         return run_live(&args.options, args.spare);
@@ -95,26 +95,9 @@ fn suggestion(config: Option<Config>, args: &Args) -> Result<Suggestion, Suggest
     windows.sort_unstable();
     windows.dedup();
     let request = Request { key: key.clone(), windows, spare: spare.0 / 100.0, listed: *limit };
-    let open = || LogReader::new(logs.iter().map(|path| open(path)).collect::<Result<_, _>>()?);
-    let is_rereadable = logs.iter().all(|path| is_rereadable(path));
+    let open = || logs.open(ReadOptions::default());
     let runtime = runtime::Builder::new_current_thread().build().map_err(ReplayError::from)?;
-    runtime.block_on(suggest(config, &request, &open, is_rereadable))
-}
-
-/// Whether the log can be read again: pipes cannot.
-fn is_rereadable(path: &Path) -> bool {
-    path != Path::new("-") && path.metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-fn open(path: &Path) -> Result<InputLog, ReadError> {
-    let (name, reader): (_, Box<dyn Read>) = match path == Path::new("-") {
-        true => ("standard input".to_owned(), Box::new(stdin())),
-        false => match (path.display().to_string(), File::open(path)) {
-            (name, Ok(file)) => (name, Box::new(file)),
-            (log, Err(error)) => return Err(ReadError::Io { log, error }),
-        },
-    };
-    Ok(InputLog { name, reader })
+    runtime.block_on(suggest(config, &request, &open, logs.are_files()))
 }
 
 fn json(suggestion: &Suggestion) -> String {

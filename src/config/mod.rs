@@ -9,7 +9,7 @@
 //!
 //! [`settings`] describes each setting for people and for editors.
 //!
-//! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
+//! Outside of this module, only `convert` sees YAML; the rest of the crate knows [`model`] only.
 
 pub mod argument;
 mod checks;
@@ -26,7 +26,7 @@ mod secret_places;
 mod section;
 pub mod settings;
 mod value;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
 pub use foreign::{ForeignProxy, foreign_proxy};

@@ -3,10 +3,13 @@
 //! A converter reads the configuration of one proxy and fills a [`Draft`]. What has no equal in Tollgate becomes a
 //! [`Note`]: a comment at its place in the output, and an item of [`Conversion::unconverted`].
 
+mod conditions;
+mod document;
 mod draft;
 mod haproxy;
 mod kong;
 mod nginx;
+mod route_draft;
 mod traefik;
 mod yaml;
 

@@ -130,7 +130,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::access_logs::InputLog;
+    use crate::access_logs::{InputLog, ReadOptions};
 
     fn groups(lines: &[(&str, u16)]) -> Vec<String> {
         let line = |(request, status): &(&str, u16)| {
@@ -138,7 +138,11 @@ mod tests {
         };
         let text: String = lines.iter().map(line).collect();
         let reader = Box::new(Cursor::new(text.into_bytes()));
-        let logs = LogReader::new(vec![InputLog { name: "log".to_owned(), reader }]).unwrap();
+        let logs = LogReader::new(
+            vec![InputLog { name: "log".to_owned(), reader, size: None }],
+            ReadOptions::default(),
+        )
+        .unwrap();
         survey(logs)
             .unwrap()
             .into_iter()

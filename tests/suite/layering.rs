@@ -102,7 +102,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
         ],
     ),
     ("access_logs", &["limit"]),
-    ("convert", &["config", "file"]),
+    ("convert", &["config", "config::model", "file"]),
     (
         "proxy",
         &[

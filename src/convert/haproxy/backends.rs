@@ -8,7 +8,7 @@ use super::{
 };
 use crate::convert::{
     draft::resource_name,
-    nginx::duration,
+    nginx::{duration, is_authority},
     yaml::{Comment, Map, Node},
 };
 
@@ -92,6 +92,10 @@ impl<'c> Converter<'c> {
             let address = line.word(2).trim_start_matches("ipv4@");
             if address.starts_with('/') || address.starts_with("unix@") || address.contains(['$', '%']) {
                 comments.push(noted(line, "Tollgate forwards to TCP ports only"));
+                continue;
+            }
+            if !is_authority(address) {
+                comments.push(noted(line, "this is not a host"));
                 continue;
             }
             let scheme = if has("ssl") { "https" } else { "http" };

@@ -111,7 +111,17 @@ fn narrower(one: &str, other: &str) -> Result<Option<String>, String> {
     };
     let (Some((one_text, one_begins)), Some((other_text, other_begins))) = (literal(one), literal(other))
     else {
-        return Err("Tollgate cannot combine the two regular expressions".to_owned());
+        // A single path either matches an expression, or not.
+        let is_path = |path: &str| !path.starts_with('~') && !path.ends_with('*');
+        let (path, regex) = if is_path(one) { (one, other) } else { (other, one) };
+        let text = regex.strip_prefix("~*").or_else(|| regex.strip_prefix('~')).unwrap_or(regex);
+        let is_insensitive = regex.starts_with("~*");
+        let built =
+            regex::bytes::RegexBuilder::new(text).unicode(false).case_insensitive(is_insensitive).build();
+        return match built {
+            Ok(built) if is_path(path) => Ok(built.is_match(path.as_bytes()).then(|| path.to_owned())),
+            _ => Err("Tollgate cannot combine the two conditions on paths".to_owned()),
+        };
     };
     Ok(if other_begins && one_text.starts_with(&other_text) {
         Some(one.to_owned())
@@ -121,6 +131,9 @@ fn narrower(one: &str, other: &str) -> Result<Option<String>, String> {
         None
     })
 }
+
+/// Whether an ACL is negated, and its alternatives.
+type Test<'w> = (bool, Vec<&'w [String]>);
 
 /// The ACLs of a section: each a list of alternatives.
 pub(super) type Acls<'c> = HashMap<&'c str, Vec<&'c [String]>>;
@@ -160,7 +173,7 @@ fn alternatives(
     directory: &Path,
     is_negated: bool,
 ) -> Result<Vec<Condition>, String> {
-    let mut terms: Vec<Vec<(bool, Vec<&[String]>)>> = vec![Vec::new()];
+    let mut terms: Vec<Vec<Test<'_>>> = vec![Vec::new()];
     let mut index = 0;
     let mut negated = false;
     while let Some(word) = words.get(index) {
@@ -348,7 +361,7 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
         }
         "method" => condition.methods = values.iter().map(|method| method.to_ascii_uppercase()).collect(),
         name if name.starts_with("METH_") => {
-            condition.methods = vec![name.trim_start_matches("METH_").to_owned()]
+            condition.methods = vec![name.trim_start_matches("METH_").to_owned()];
         }
         _ => return Err(format!("`{}`", shown())),
     }
@@ -365,6 +378,9 @@ fn listed(name: &str, directory: &Path) -> Result<Vec<String>, String> {
 /// The path of a route for a value of `path`, `path_beg`, ….
 fn path_of(kind: &str, value: &str, is_insensitive: bool) -> Result<String, String> {
     let flag = if is_insensitive { "*" } else { "" };
+    if matches!(kind, "str" | "beg") && !value.starts_with('/') {
+        return Err(format!("`{value}`: every path begins with `/`"));
+    }
     Ok(match kind {
         "str" if !is_insensitive && value.starts_with('/') && !value.contains(['{', '}', '*']) => {
             encoded(value)

@@ -100,7 +100,7 @@ impl<'c> Converter<'c> {
                 }
                 "backend" => {}
                 "peers" => {
-                    self.head(&section.head, "instances of Tollgate share limits by `store: { redis: … }`")
+                    self.head(&section.head, "instances of Tollgate share limits by `store: { redis: … }`");
                 }
                 "userlist" => self.head(
                     &section.head,
@@ -333,7 +333,7 @@ impl<'c> Converter<'c> {
                     headers.add(line, acls, &self.directory, comments);
                 }
                 ["http-request", "redirect" | "return", ..] | ["redirect", ..] => {
-                    self.answered(line, acls, comments)
+                    self.answered(line, acls, comments);
                 }
                 ["http-request", "replace-path" | "set-path" | "replace-uri" | "set-uri", ..] => {
                     match stripped(&words) {
@@ -680,16 +680,13 @@ impl<'c> Converter<'c> {
         redirects: bool,
     ) {
         let mut targets: Vec<(&'c Line, &'c str, Vec<Condition>)> = Vec::new();
-        for line in lines {
-            match line.word(0) {
-                "use_backend" => match split(line, acls, &self.directory).1 {
-                    Ok(conditions) => targets.push((line, line.word(1), conditions)),
-                    Err(reason) => comments.push(noted(
-                        line,
-                        format!("{reason} has no equal: its requests take the routes below"),
-                    )),
-                },
-                _ => {}
+        for line in lines.iter().filter(|line| line.word(0) == "use_backend") {
+            match split(line, acls, &self.directory).1 {
+                Ok(conditions) => targets.push((line, line.word(1), conditions)),
+                Err(reason) => {
+                    let text = format!("{reason} has no equal: its requests take the routes below");
+                    comments.push(noted(line, text));
+                }
             }
         }
         if let Some(line) = lines.iter().rfind(|line| line.word(0) == "default_backend") {
@@ -871,9 +868,13 @@ impl Headers {
         both
     }
 
-    /// Sets them in a route.
+    /// Sets them in a route. A prefix is removed only from paths that may have it.
     fn set(&self, route: &mut Map) {
-        if let Some(prefix) = &self.strip {
+        let may_have = |prefix: &&String| match route.get("path").map(|path| &path.value) {
+            Some(Value::Text(path)) => may_begin_with(path, prefix),
+            _ => true,
+        };
+        if let Some(prefix) = self.strip.as_ref().filter(may_have) {
             route.set("rewrite", Map::new().with("strip_prefix", prefix.as_str()));
         }
         for (key, changes) in [("request_headers", &self.request), ("response_headers", &self.response)] {
@@ -890,6 +891,19 @@ impl Headers {
                 route.set(key, map);
             }
         }
+    }
+}
+
+/// Whether paths of a route with this `path` may begin with the segments of `prefix`.
+fn may_begin_with(path: &str, prefix: &str) -> bool {
+    if path.starts_with('~') {
+        return true;
+    }
+    let begins =
+        |path: &str, with: &str| format!("{path}/").starts_with(&format!("{}/", with.trim_end_matches('/')));
+    match path.strip_suffix("/*") {
+        Some(start) => begins(start, prefix) || begins(prefix, start),
+        None => begins(path, prefix),
     }
 }
 

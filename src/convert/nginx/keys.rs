@@ -223,7 +223,12 @@ pub(in crate::convert) fn covers(outer: &str, inner: &str) -> bool {
 fn variable_key(name: &str) -> Result<(String, Option<String>), String> {
     let key = match name {
         "binary_remote_addr" | "remote_addr" | "realip_remote_addr" | "proxy_protocol_addr" => "ip",
-        "server_name" | "host" | "http_host" => "host",
+        "host" | "http_host" => "host",
+        "server_name" => {
+            let note = "nginx counts all hosts of a server together, under its first name, and nothing for a server without \
+                        one; Tollgate counts each host";
+            return Ok(("host".to_owned(), Some(note.to_owned())));
+        }
         "uri" | "document_uri" => "path",
         "request_uri" => {
             let note = "`$request_uri` counts each query separately; Tollgate counts by the path alone";

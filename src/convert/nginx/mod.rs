@@ -31,7 +31,7 @@ use scope::Scope;
 use syntax::Directive;
 
 pub(super) use keys::is_network;
-pub(super) use values::{duration, encoded, escaped, expression};
+pub(super) use values::{duration, encoded, escaped, expression, is_authority};
 
 /// What is known of a configuration while it is converted.
 struct Converter<'d> {
@@ -127,6 +127,16 @@ impl<'d> Converter<'d> {
                 self.leave_out(directive);
             }
         }
+        if !is_server && !directives.iter().any(|directive| directive.name == "server") {
+            for directive in directives.iter().filter(|directive| Scope::is_inherited(&directive.name)) {
+                // `real_ip` has read these.
+                if !directive.name.contains("real_ip") && directive.name != "client_max_body_size" {
+                    let text =
+                        format!("`{}`: it holds for servers, of which this file has none", directive.shown());
+                    self.head(&directive.place, text);
+                }
+            }
+        }
         let servers = match is_server {
             true => vec![servers::Server::new(directives)],
             false => directives
@@ -136,6 +146,7 @@ impl<'d> Converter<'d> {
                 .collect(),
         };
         self.servers(servers, &scope);
+        self.unused_zones();
     }
 
     /// Limits of clients, which Tollgate has for all servers together.

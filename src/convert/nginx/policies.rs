@@ -49,6 +49,16 @@ impl<'d> Converter<'d> {
         }
     }
 
+    /// Says which zones no limit uses.
+    pub(super) fn unused_zones(&mut self) {
+        let is_unused = |name: &str| !self.said.contains(&format!("zone {name}"));
+        let unused =
+            self.zones.0.iter().filter(|(name, _)| is_unused(name) && !self.draft.policies.has(name));
+        let unused: Vec<_> =
+            unused.map(|(name, zone)| format!("{}: no limit uses zone `{name}`.", zone.place)).collect();
+        self.draft.head.extend(unused.into_iter().map(Comment::Plain));
+    }
+
     /// The policies of zones alone, for a file without servers, as another file would include it.
     pub(super) fn policies_of_zones(&mut self) {
         let zones: Vec<_> = self.zones.0.iter().map(|(name, zone)| ((*name).to_owned(), *zone)).collect();
@@ -92,6 +102,7 @@ impl<'d> Converter<'d> {
         let Some(zone) = self.zones.0.get(zone_name).copied() else {
             return Err(format!("no zone is named `{zone_name}`"));
         };
+        self.said.insert(format!("zone {zone_name}"));
         let key = self.tables.key(zone.argument(0))?;
         let Key { key: Some(recipe), exempt, methods, notes } = key else {
             return Err(key.notes.first().cloned().unwrap_or_else(|| "its key is empty".to_owned()));

@@ -507,7 +507,7 @@ impl<'d> Converter<'d> {
                 Ok(text) if text.is_empty() => remove_request.push(name),
                 Ok(text) => set_request.set(&name, text),
                 Err(variable) => {
-                    target.note(header, format!("Tollgate has no placeholder for `${variable}`"))
+                    target.note(header, format!("Tollgate has no placeholder for `${variable}`"));
                 }
             }
         }
@@ -792,7 +792,7 @@ fn placeholders(replacement: &str) -> Result<String, String> {
         match part {
             Part::Literal(text) => out += &text.replace('{', "{{").replace('}', "}}"),
             Part::Variable(name) if name.chars().all(|c| c.is_ascii_digit()) => {
-                out += &format!("{{p{name}}}")
+                out += &format!("{{p{name}}}");
             }
             Part::Variable(name)
                 if matches!(
@@ -880,7 +880,6 @@ fn applied(pattern: &str, replacement: &str, path: &str) -> Result<Option<String
 }
 
 /// The path of a route, if it is another one, and its `rewrite`, for a `proxy_pass` with a path. `None` if the path stays.
-#[expect(clippy::type_complexity, reason = "a path and a rewrite, both optional")]
 fn replaced_prefix(uri: &str, matcher: Option<&Matcher>) -> Result<Option<(Option<String>, Map)>, String> {
     if uri.contains('?') {
         return Err("a rewrite of Tollgate keeps the query as it came".to_owned());

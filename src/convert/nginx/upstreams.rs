@@ -5,7 +5,7 @@ use super::{
     policies::parameter,
     syntax::Directive,
     unconverted,
-    values::{duration, has_variable, milliseconds},
+    values::{duration, has_variable, is_authority, milliseconds},
 };
 use crate::convert::{
     draft::resource_name,
@@ -55,6 +55,9 @@ impl<'d> Converter<'d> {
         };
         if has_variable(authority) || path.as_deref().is_some_and(has_variable) {
             return Err("it has variables: name the upstream, or write a route for each value".to_owned());
+        }
+        if !is_authority(authority) {
+            return Err(format!("`{authority}` is not a host"));
         }
         let mut comments = Vec::new();
         let mut map = match self.upstreams.get(authority).copied() {
@@ -200,6 +203,10 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
         match directive.name.as_str() {
             "server" => {
                 let address = directive.argument(0);
+                if !address.starts_with("unix:") && !is_authority(address) {
+                    note(directive, "this is not a host");
+                    continue;
+                }
                 if address.starts_with("unix:") {
                     note(directive, "Tollgate forwards to TCP ports only, not to Unix sockets");
                     continue;
@@ -259,7 +266,7 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
             "ip_hash" => balance = Node::from(Map::new().with("hash", "ip")),
             "hash" => match super::keys::Tables::default().key(directive.argument(0)) {
                 Ok(super::keys::Key { key: Some(key), .. }) => {
-                    balance = Node::from(Map::new().with("hash", key))
+                    balance = Node::from(Map::new().with("hash", key));
                 }
                 _ => note(directive, "write `balance: { hash: KEY }`"),
             },

@@ -27,7 +27,8 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
 /// A duration as Tollgate reads it, with the largest unit that fits.
 pub(in crate::convert) fn duration(milliseconds: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-    let unit = UNITS.iter().find(|(length, _)| milliseconds >= *length && milliseconds % length == 0);
+    let unit =
+        UNITS.iter().find(|(length, _)| milliseconds >= *length && milliseconds.is_multiple_of(*length));
     unit.map_or(format!("{milliseconds}ms"), |(length, unit)| format!("{}{unit}", milliseconds / length))
 }
 
@@ -168,7 +169,8 @@ pub(super) fn with_named_groups(pattern: &str) -> String {
 
 /// A literal path as a part of a regular expression.
 pub(in crate::convert) fn escaped(path: &str) -> String {
-    regex_syntax::escape(&encoded(path))
+    // A dash needs no escape outside of a class.
+    regex_syntax::escape(&encoded(path)).replace(r"\-", "-")
 }
 
 /// A path with characters percent-encoded that must be.
@@ -181,6 +183,11 @@ pub(in crate::convert) fn encoded(path: &str) -> String {
         }
     }
     out
+}
+
+/// Whether this can be a host with a port.
+pub(in crate::convert) fn is_authority(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
 }
 
 #[cfg(test)]

@@ -147,6 +147,22 @@ fn everything_has_an_equal_or_is_said() {
     assert!(ended.stderr.contains("nothing to proxy"), "{}", ended.stderr);
 }
 
+/// What conversions look like. `UPDATE_GOLDEN=1` rewrites them.
+#[test]
+fn conversions_are_as_shown() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/convert");
+    for (file, name) in [("nginx.conf", "nginx"), ("haproxy.cfg", "haproxy")] {
+        let ended = convert(&directory, &[file]);
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        assert!(!ended.stderr.contains("defect"), "{ended:?}");
+        let expected = directory.join(format!("{name}.converted"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&expected, &ended.stdout).unwrap();
+        }
+        assert_eq!(ended.stdout, fs::read_to_string(&expected).unwrap(), "{name}");
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_said_with_its_place() {
     let directory = TempDir::new().unwrap();
@@ -252,7 +268,6 @@ fn nginx_chooses_the_same_locations() {
 
 #[test]
 fn nginx_chooses_the_same_servers() {
-    let address = nobody();
     let server = |name: &str, body: &str| {
         format!(
             "server {{ listen LISTEN; server_name {name}; default_type text/plain; location / {{ return 200 {body}; }} }}"
@@ -268,7 +283,6 @@ fn nginx_chooses_the_same_servers() {
         "server { listen LISTEN; server_name old.example.net; return 301 https://new.example.net$request_uri; }".into(),
         "server { listen LISTEN; server_name api.example.net; location /only/ { return 200 only; } }".into(),
     ];
-    let _ = address;
     let directory = TempDir::new().unwrap();
     let theirs = nobody();
     let text = format!(
@@ -371,7 +385,7 @@ fn nginx_admits_the_same_bursts() {
     let pair = Pair::nginx(
         "limit_req_zone $binary_remote_addr zone=slow:1m rate=1r/m;
          limit_req_zone $binary_remote_addr$uri zone=paths:1m rate=1r/m;
-         limit_req_zone $server_name zone=all:1m rate=2r/m;
+         limit_req_zone $host zone=all:1m rate=2r/m;
          limit_req_zone $http_x_key zone=keys:1m rate=1r/m;
          limit_req_zone $binary_remote_addr zone=outer:1m rate=1r/m;",
         &format!(
@@ -406,7 +420,8 @@ fn nginx_delays_as_long() {
         "limit_req_zone $binary_remote_addr zone=a:1m rate=5r/s; limit_req_zone $binary_remote_addr zone=b:1m rate=5r/s;",
         &format!(
             "location /all {{ limit_req zone=a burst=3; proxy_pass http://{to}; }}
-             location /some {{ limit_req zone=b burst=4 delay=2; proxy_pass http://{to}; }}"
+             location /some {{ limit_req zone=b burst=4 delay=2; proxy_pass http://{to}; }}
+             location / {{ return 404; }}"
         ),
     );
     assert_eq!(pair.said.1, Some(0), "{}", pair.said.0);
@@ -483,7 +498,8 @@ fn nginx_knows_the_same_clients_and_exempts_them() {
              location /posts {{ limit_req zone=posts; proxy_pass http://{to}; }}
              location /inside {{ allow 10.0.0.0/8; deny all; proxy_pass http://{to}; }}
              location /outside {{ deny 10.0.0.0/8; allow all; proxy_pass http://{to}; }}
-             location /closed {{ deny all; proxy_pass http://{to}; }}"
+             location /closed {{ deny all; proxy_pass http://{to}; }}
+             location / {{ return 404; }}"
         ),
     );
     assert_eq!(pair.said.1, Some(0), "{}", pair.said.0);
@@ -548,7 +564,8 @@ fn haproxy_chooses_the_same_backends_and_denies_the_same() {
             server a {}
         backend api
             balance leastconn
-            server a {}",
+            server a {}
+",
         files.address, shop.address, api.address
     ));
     // It cannot be told which paths end in `.png` and begin with `/admin/`.

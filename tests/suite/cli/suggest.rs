@@ -423,7 +423,7 @@ fn wrong_arguments_and_logs_are_named() {
         (&["--live", "a.log"], 2, "cannot be used with"),
         (&["--window", "1", "a.log"], 2, "add a unit: 1s"),
         (&["--key", "address", "a.log"], 2, "did you mean `ip`?"),
-        (&[], 2, "<LOG>"),
+        (&[], 2, "<LOG|--live>"),
         (&["none.log"], 1, "none.log cannot be read"),
         (&["empty.log"], 1, "empty.log is empty"),
         (&["text.log"], 1, "text.log is not an access log"),
