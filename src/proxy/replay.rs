@@ -526,7 +526,12 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
         };
         self.replay.note_unknown_conditions(&context.route.policies, &known);
         let found = self.known_checks(checks, &context.route.policies, &known)?;
-        let (policies, checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) = found.into_iter().unzip();
+        let (policies, mut checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) =
+            found.into_iter().unzip();
+        let of_response = checks.iter_mut().find(|check| check.policy.cost.of_response().is_some());
+        if let Some((check, reserved)) = of_response.zip(self.logged.reserved) {
+            check.cost = reserved.clamp(1, check.policy.most_admissible().max(1));
+        }
         let decision = match self.replay.store.decide(&checks).await {
             Ok(decision) => decision,
             Err(failed) => {

@@ -81,6 +81,18 @@ pub async fn replay(
     Ok(report)
 }
 
+/// The rules for requests of logs under `config`.
+///
+/// # Errors
+/// A file of addresses or keys, or the name of a policy, can't be used.
+pub(crate) fn rules(config: Config) -> Result<Rules, ReplayError> {
+    let policies = policies(&config);
+    let access = Arc::new(AccessRules::open(&config)?);
+    // Logs contain no tokens.
+    let verifier = Arc::new(Verifier::new(&[])?);
+    Ok(Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?)
+}
+
 /// A configuration, prepared for a replay with empty limits.
 struct Setup {
     rules: Rules,
@@ -90,11 +102,7 @@ struct Setup {
 
 impl Setup {
     fn new(config: Config) -> Result<Self, ReplayError> {
-        let policies = policies(&config);
-        let access = Arc::new(AccessRules::open(&config)?);
-        // Logs contain no tokens.
-        let verifier = Arc::new(Verifier::new(&[])?);
-        let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?;
+        let rules = rules(config)?;
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
         Ok(Self { rules, store, clock })
