@@ -1,7 +1,7 @@
 //! `tollgate replay`: which clients the policies would have limited, according to access logs of any proxy.
 //!
-//! [`replay`] makes `proxy::replay` decide on each request, in the order of arrival. A [`Tally`] counts the decisions,
-//! and becomes a [`Report`]. With a second configuration, [`Changes`] notes where the two decide differently.
+//! [`replay`] makes `proxy::replay` decide on each request, in the order of arrival. A `Tally` counts the decisions,
+//! and becomes a [`Report`]. With a second configuration, `Changes` notes where the two decide differently.
 
 mod changes;
 mod html;

@@ -5,7 +5,7 @@ use crate::convert::{
     document::{Fields, Item},
     draft::resource_name,
     route_draft::{Action, RouteDraft, duration},
-    yaml::{Comment, Map, Node},
+    yaml::{Comment, Map, Node, Value},
 };
 
 /// A plugin, and what it is for. Without service, route and consumer, it is global.
@@ -34,6 +34,11 @@ impl<'d> Plugin<'d> {
             consumer: consumer.map(str::to_owned),
             is_enabled: fields.take("enabled").is_none_or(|item| item.text() != Some("false")),
         }
+    }
+
+    /// Whether it is for a consumer on all routes.
+    fn limits_everywhere(&self) -> bool {
+        self.consumer.is_some() && self.route.is_none() && self.service.is_none() && self.is_enabled
     }
 
     /// How specific it is for a route. `None`: it is not for this route.
@@ -90,7 +95,7 @@ impl<'d> Kong<'d> {
                 }
             }
         }
-        if names.contains(&"key-auth") && !names.contains(&"rate-limiting") {
+        if names.contains(&"key-auth") {
             draft.policies.extend(self.consumer_policy());
         }
     }
@@ -375,6 +380,11 @@ impl<'d> Kong<'d> {
             policy.set("missing", "ip");
         }
         set_limits(&mut policy, &limits);
+        let exempt: Vec<_> =
+            self.own_limits().iter().map(|(consumer, _)| format!("customer:{consumer}")).collect();
+        if !exempt.is_empty() {
+            policy.set("exempt", exempt);
+        }
         let overrides = self.overrides(nth, &key, &mut comments);
         if !overrides.is_empty() {
             policy.set("overrides", overrides);
@@ -480,15 +490,19 @@ impl<'d> Kong<'d> {
                 .filter(|database| *database != "0")
                 .map(|database| format!("/{database}"))
                 .unwrap_or_default();
-            let url = format!("{scheme}://{host}:{}{database}", text("port").unwrap_or("6379"));
-            let setting = Map::new().with("url", url);
+            let address = format!("{host}:{}{database}", text("port").unwrap_or("6379"));
+            let user = text("username").unwrap_or_default();
             let mut comments = Vec::new();
-            if text("username").or(text("password")).is_some() {
-                // A secret stays where it is.
-                comments.push(config.note(
-                    "the password of Redis is not copied: write the URL as redis://USER:PASSWORD@HOST:PORT",
-                ));
-            }
+            let url = if text("password").is_some() {
+                let comment = "The password is not copied: set REDIS_PASSWORD in the environment.";
+                comments.push(Comment::Plain(comment.to_owned()));
+                // The variable is inserted when the file is read.
+                let url = format!("\"{scheme}://{user}:${{REDIS_PASSWORD:-}}@{address}\"");
+                Node::from(Value::Bare(url))
+            } else {
+                Node::from(format!("{scheme}://{address}"))
+            };
+            let setting = Map::new().with("url", url);
             let mut node = Node::from(Map::new().with("redis", setting));
             node.comments = comments;
             let is_other = self.draft.settings.get("store").is_some_and(|other| other.value != node.value);
@@ -509,7 +523,18 @@ impl<'d> Kong<'d> {
         }
     }
 
-    /// The limits of consumers that have a plugin of their own, which precedes the others.
+    /// The consumers that have limits of their own on all routes: those precede the others, and are counted together.
+    fn own_limits(&self) -> Vec<(&str, Fields<'d>)> {
+        let own =
+            self.plugins.iter().filter(|plugin| plugin.name == "rate-limiting" && plugin.limits_everywhere());
+        let own = own.filter_map(|plugin| {
+            let config = plugin.item.fields().fields("config");
+            Some((plugin.consumer.as_deref()?, config))
+        });
+        own.filter(|(_, config)| self.uses_keys && !limits(config, &mut Vec::new()).is_empty()).collect()
+    }
+
+    /// The limits of consumers that have a plugin of their own for a route or a service.
     fn overrides(&self, nth: usize, key: &str, comments: &mut Vec<Comment>) -> Vec<Map> {
         let Some(base) = self.plugins.get(nth) else { return Vec::new() };
         let of_consumers = self.plugins.iter().filter(|plugin| {
@@ -518,6 +543,7 @@ impl<'d> Kong<'d> {
             plugin.name == "rate-limiting"
                 && plugin.consumer.is_some()
                 && plugin.is_enabled
+                && !plugin.limits_everywhere()
                 && same_route
                 && same_service
         });
@@ -548,19 +574,15 @@ impl<'d> Kong<'d> {
         let mut comments =
             vec![Comment::Plain("Only customers with a limit of their own are limited.".to_owned())];
         let mut overrides = Vec::new();
-        for plugin in self.plugins.iter().filter(|plugin| plugin.name == "rate-limiting" && plugin.is_enabled)
-        {
-            let config = plugin.item.fields().fields("config");
-            let limits = limits(&config, &mut comments);
-            if let Some(consumer) = plugin
-                .consumer
-                .as_deref()
-                .filter(|_| plugin.route.is_none() && plugin.service.is_none() && !limits.is_empty())
-            {
-                let mut written = Map::new().with("customer", consumer);
-                set_limits(&mut written, &limits);
-                overrides.push(written);
+        for (consumer, config) in self.own_limits() {
+            if let Some(by) = config.text("limit_by").filter(|by| !matches!(*by, "consumer" | "credential")) {
+                comments.push(
+                    config.note(format!("`limit_by: {by}`: the limit of {consumer} counts by customer")),
+                );
             }
+            let mut written = Map::new().with("customer", consumer);
+            set_limits(&mut written, &limits(&config, &mut comments));
+            overrides.push(written);
         }
         if overrides.is_empty() {
             return None;
