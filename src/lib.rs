@@ -19,6 +19,8 @@
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`access_logs`] | reads access logs of any proxy |
 //! | [`replay`] | applies the policies to access logs: which clients they would have limited |
+//! | [`mod@convert`] | converts configurations of other proxies |
+//! | [`suggest`] | finds limits for the traffic in access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
@@ -47,6 +49,7 @@ pub mod api_keys;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod convert;
 pub mod file;
 pub mod http2_frames;
 pub mod identity;
@@ -61,6 +64,7 @@ pub mod replay;
 pub mod response_cost;
 pub mod router;
 pub mod store;
+pub mod suggest;
 pub mod telemetry;
 pub mod text;
 pub mod tls;

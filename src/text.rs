@@ -41,6 +41,19 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Separates thousands: `812,000`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// The escape of a `character` in a JSON string: `\u202e`, and two escapes above U+FFFF (RFC 8259, 7).
 pub fn json_escape(character: char) -> String {
     let mut escape = String::new();

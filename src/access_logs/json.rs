@@ -1,224 +1,349 @@
-//! Access logs with one JSON object per line: of Tollgate, Caddy and Traefik, and of nginx and Envoy, for which
-//! operators choose the names of fields, usually the servers' variables.
+//! One line of an access log with a JSON object: of Tollgate, Caddy, Traefik and Cloudflare, and of nginx and Envoy, for
+//! which operators choose the names of fields, usually the servers' variables.
 
-use http::StatusCode;
-use serde_json::{Map, Value};
+use std::{borrow::Cow, fmt};
 
-use super::log_line::{Fields, LogTime, LoggedRequestLine, TimeCache, address, user};
-use super::{LoggedKey, LoggedProgress, LoggedUser};
+use http::HeaderName;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-type Object = Map<String, Value>;
+use super::{
+    field::{Field, Meaning, Told, WantedHeaders},
+    value::{TimeCache, Value},
+};
 
-/// The possible names of a field; `request.uri` is a nested one. The first that the line contains is used.
-type FieldNames = &'static [&'static str];
+/// Members of an object whose meaning is remembered.
+const REMEMBERED: usize = 128;
 
-/// When the request arrived.
-const START: FieldNames = &["StartUTC", "start_time"];
-/// In Tollgate's log, when the request arrived; in others, when the line was written.
-const TIME: FieldNames = &["time", "timestamp", "@timestamp"];
-/// When the response ended, the most precise field first.
-const END: FieldNames = &["msec", "ts", "time_iso8601", "time_local"];
-const CLIENT: FieldNames = &[
-    "client",
-    "request.client_ip",
-    "request.remote_ip",
-    "ClientHost",
-    "remote_addr",
-    "client_ip",
-    "remote_ip",
-    "clientip",
-    "downstream_remote_address_without_port",
-    "downstream_remote_address",
-];
-const USER: FieldNames = &["user", "user_id", "remote_user", "ClientUsername"];
-const METHOD: FieldNames = &["method", "request.method", "RequestMethod", "request_method"];
-const TARGET: FieldNames = &["path", "request.uri", "RequestPath", "request_uri"];
-/// `GET / HTTP/1.1`
-const REQUEST_LINE: FieldNames = &["request", "request_line"];
-/// nginx' `uri` is decoded, rewritten and without the query.
-const DECODED_TARGET: FieldNames = &["uri", "url"];
-const HOST: FieldNames = &["host", "request.host", "RequestHost", "http_host", "authority"];
-const STATUS: FieldNames = &["status", "DownstreamStatus", "response_code"];
-const GRPC_STATUS: FieldNames = &["grpc_status"];
-/// Bytes of the response: Tollgate's, Caddy's, Traefik's, nginx' and Envoy's.
-const BYTES: FieldNames = &["bytes", "size", "DownstreamContentSize", "body_bytes_sent", "bytes_sent"];
-const CHARGED: FieldNames = &["charged"];
-/// Field names with their units in microseconds.
-const DURATIONS: [(&str, f64); 4] =
-    [("duration_ms", 1e3), ("request_time", 1e6), ("duration", 1e6), ("Duration", 1e-3)];
-/// Header fields with special names.
-const HEADERS: [(&str, &str); 3] =
-    [("user_agent", "user-agent"), ("referer", "referer"), ("referrer", "referer")];
-/// Prefixes of the names of other header fields, with the separator of words: nginx' variables, and Traefik's fields.
-const HEADER_PREFIXES: [(&str, char); 2] = [("http_", '_'), ("request_", '-')];
-
-/// Reads a line. `None`: it is not JSON, or lacks the time, the client or the request.
-pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
-    let object: Object = serde_json::from_slice(line).ok()?;
-    let text = |names: FieldNames| names.iter().find_map(|name| text_at(&object, name));
-    let duration = duration(&object);
-    let is_tollgate = object.contains_key("duration_ms");
-    let start = text(START).or_else(|| text(TIME).filter(|_| is_tollgate));
-    let time = match start {
-        Some(start) => read_time(&start, times)?,
-        None => {
-            let end = read_time(&text(END).or_else(|| text(TIME))?, times)?;
-            let lasted = duration.unwrap_or(0);
-            // Keep whole seconds whole.
-            let lasted = if end.is_whole_second { lasted - lasted % 1_000_000 } else { lasted };
-            LogTime { micros: end.micros.saturating_sub(lasted), ..end }
-        }
-    };
-    let method = text(METHOD);
-    let of_target = |names| {
-        let (method, target) = (method.clone()?, text(names)?);
-        Some(LoggedRequestLine { method: method.into(), target: target.into() })
-    };
-    let line = text(REQUEST_LINE);
-    let request = of_target(TARGET)
-        .or_else(|| line.as_deref().and_then(|line| LoggedRequestLine::of(line.as_bytes())))
-        .or_else(|| of_target(DECODED_TARGET));
-    let status = text(STATUS).and_then(|status| status.parse().ok()).unwrap_or(StatusCode::OK);
-    let has_request = line.is_some() || [TARGET, DECODED_TARGET].iter().any(|names| has_any(&object, names));
-    Some(Fields {
-        time,
-        duration,
-        client: address(&text(CLIENT)?)?,
-        user: match text(USER) {
-            Some(name) => user(&name),
-            // The name is null.
-            None if is_tollgate && has_any(&object, USER) => LoggedUser::Absent,
-            None => LoggedUser::Unknown,
-        },
-        key: api_key(&object).filter(|_| is_tollgate),
-        request: has_request.then_some(request)?,
-        host: text(HOST).filter(|host| !matches!(host.as_str(), "" | "-")).map(String::into_bytes),
-        headers: headers(&object),
-        status,
-        grpc_status: text(GRPC_STATUS).and_then(|status| status.parse().ok()),
-        bytes: text(BYTES).and_then(|bytes| bytes.parse().ok()),
-        charged: text(CHARGED).filter(|_| is_tollgate).and_then(|units| units.parse().ok()),
-        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Responded),
-    })
+/// Reads JSON objects. It remembers the names of the members by their position, since most lines of a log have the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct JsonReader {
+    wanted: WantedHeaders,
+    members: Vec<(String, Member)>,
+    /// The members of `request`, in Caddy's log.
+    request_members: Vec<(String, Member)>,
 }
 
-/// The request's valid API key, as Tollgate logs it.
-fn api_key(object: &Object) -> Option<LoggedKey> {
-    let text = |name| Some(object.get(name)?.as_str()?.into());
-    Some(LoggedKey { id: text("api_key")?, customer: text("customer")?, plan: text("plan") })
+/// What a member tells.
+#[derive(Debug, Clone)]
+enum Member {
+    Told(Meaning),
+    /// `request`: a request line, or Caddy's object.
+    Request(Meaning),
 }
 
-/// How far the request was processed. `None`: the line is not Tollgate's.
-fn progress(object: &Object, status: StatusCode) -> Option<LoggedProgress> {
-    let [verdict, route, upstream] = [object.get("verdict")?, object.get("route")?, object.get("upstream")?];
-    Some(match (verdict.as_str(), status.as_u16()) {
-        _ if !upstream.is_null() => LoggedProgress::Responded,
-        (Some("banned" | "unauthorized"), _) => LoggedProgress::Unchecked,
-        // Another configuration may have a route for it.
-        (None, 404) if route.is_null() => LoggedProgress::Unforwarded,
-        (None, _) if route.is_null() => LoggedProgress::Unrouted,
-        (None, 413) => LoggedProgress::Unchecked,
-        // The client gave it up, or the response was too late.
-        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::NoResponse,
-        // Includes denied requests: the replayed policies decide on them again.
-        _ => LoggedProgress::Unforwarded,
-    })
-}
+impl JsonReader {
+    pub(super) fn new(wanted: WantedHeaders) -> Self {
+        Self { wanted, ..Self::default() }
+    }
 
-fn has_any(object: &Object, names: FieldNames) -> bool {
-    names.iter().any(|name| value_at(object, name).is_some())
-}
-
-fn value_at<'o>(object: &'o Object, path: &str) -> Option<&'o Value> {
-    match path.split_once('.') {
-        None => object.get(path),
-        Some((outer, inner)) => object.get(outer)?.as_object()?.get(inner),
+    /// Takes in the members of a line.
+    ///
+    /// # Errors
+    /// The line is not a JSON object: the column from which on it is not.
+    pub(super) fn read<'l>(
+        &mut self,
+        line: &'l [u8],
+        told: &mut Told<'l>,
+        times: &mut TimeCache,
+    ) -> Result<(), usize> {
+        let mut deserializer = serde_json::Deserializer::from_slice(line);
+        let object = Object { reader: self, told, times, is_request: false };
+        deserializer
+            .deserialize_map(object)
+            .and_then(|()| deserializer.end())
+            .map_err(|error| error.column().saturating_sub(1))
     }
 }
 
-/// The text of a string or a number.
-fn text_at(object: &Object, path: &str) -> Option<String> {
-    match value_at(object, path)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
+/// Makes a line valid JSON that nginx has written with its default escapes, `\xHH`, or with bytes that are not UTF-8.
+/// `None`: it has neither.
+pub(super) fn repaired(line: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(line);
+    if !text.contains("\\x") && matches!(text, Cow::Borrowed(_)) {
+        return None;
+    }
+    let mut repaired = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some((before, escaped)) = rest.split_once('\\') {
+        repaired.push_str(before);
+        repaired.push('\\');
+        let mut escaped = escaped.chars();
+        match escaped.next() {
+            Some('x') => repaired.push_str("u00"),
+            Some(other) => repaired.push(other),
+            None => {}
+        }
+        rest = escaped.as_str();
+    }
+    repaired.push_str(rest);
+    Some(repaired)
+}
+
+/// Reads the members of an object.
+struct Object<'a, 'l> {
+    reader: &'a mut JsonReader,
+    told: &'a mut Told<'l>,
+    times: &'a mut TimeCache,
+    /// Whether it is Caddy's `request`.
+    is_request: bool,
+}
+
+impl<'l> Visitor<'l> for Object<'_, 'l> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { reader, told, times, is_request } = self;
+        for position in 0.. {
+            let name = MemberName { reader: &mut *reader, is_request, position: position.min(REMEMBERED) };
+            let Some(member) = map.next_key_seed(name)? else { break };
+            match member {
+                Member::Told(Meaning { field: Field::Ignored, .. }) => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Member::Told(Meaning { field: Field::Headers, .. }) => {
+                    map.next_value_seed(Headers { wanted: &reader.wanted, told: &mut *told, name: None })?;
+                }
+                Member::Told(meaning) => {
+                    if let Some(value) = map.next_value_seed(Scalar { object: None })? {
+                        // A value that can't be read counts as missing: another member may tell the same.
+                        told.tell(&meaning, value, times);
+                    }
+                }
+                Member::Request(meaning) => {
+                    let object = Object {
+                        reader: &mut *reader,
+                        told: &mut *told,
+                        times: &mut *times,
+                        is_request: true,
+                    };
+                    if let Some(value) = map.next_value_seed(Scalar { object: Some(object) })? {
+                        told.tell(&meaning, value, times);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-fn read_time(text: &str, times: &mut TimeCache) -> Option<LogTime> {
-    LogTime::rfc3339(text).or_else(|| LogTime::number(text)).or_else(|| times.common(text.as_bytes()))
+/// Reads the name of a member.
+struct MemberName<'a> {
+    reader: &'a mut JsonReader,
+    is_request: bool,
+    position: usize,
 }
 
-/// The duration in microseconds.
-fn duration(object: &Object) -> Option<i64> {
-    let (text, unit) =
-        DURATIONS.iter().find_map(|(name, unit)| Some((text_at(object, name)?, (*name, *unit))))?;
-    let number: f64 = text.parse().ok()?;
-    let unit = match unit {
-        // Envoy logs milliseconds, Caddy seconds.
-        ("duration", _) if !object.contains_key("logger") => 1e3,
-        (_, unit) => unit,
-    };
-    (0.0..1e12).contains(&number).then_some((number * unit) as i64)
+impl<'l> DeserializeSeed<'l> for MemberName<'_> {
+    type Value = Member;
+
+    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Member, D::Error> {
+        deserializer.deserialize_str(self)
+    }
 }
 
-fn headers(object: &Object) -> Vec<(String, Vec<u8>)> {
-    let mut headers = Vec::new();
-    let mut push = |name: &str, value: &Value| {
-        // Caddy redacts credentials.
-        if let Some(value) = value.as_str().filter(|value| !matches!(*value, "" | "-" | "REDACTED")) {
-            headers.push((name.to_owned(), value.as_bytes().to_vec()));
-        }
-    };
-    for (name, value) in object {
-        let own = HEADERS.iter().find(|(field, _)| field == name).map(|(_, header)| (*header).to_owned());
-        let prefixed = || {
-            HEADER_PREFIXES.iter().find_map(|(prefix, separator)| {
-                let rest = name.strip_prefix(prefix)?;
-                // Excludes variables of nginx that are not headers: `request_uri`.
-                (*separator == '_' || rest.starts_with(|first: char| first.is_ascii_uppercase()))
-                    .then(|| rest.replace(*separator, "-").to_ascii_lowercase())
-            })
-        };
-        match own.or_else(prefixed) {
-            Some(header) if header != "host" => push(&header, value),
-            _ => {}
-        }
+impl Visitor<'_> for MemberName<'_> {
+    type Value = Member;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a name")
     }
-    // Caddy's headers, each a list.
-    if let Some(Value::Object(all)) = value_at(object, "request.headers") {
-        for (name, values) in all.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
-            values.as_array().into_iter().flatten().for_each(|value| push(&name.to_ascii_lowercase(), value));
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Member, E> {
+        let Self { reader: JsonReader { wanted, members, request_members }, is_request, position } = self;
+        let members = if is_request { request_members } else { members };
+        if let Some((known, member)) = members.get(position)
+            && known == name
+        {
+            return Ok(member.clone());
         }
+        let meaning =
+            if is_request { Meaning::by_name(&format!("request.{name}")) } else { Meaning::by_name(name) };
+        let meaning = meaning.only(wanted);
+        let member =
+            if name == "request" && !is_request { Member::Request(meaning) } else { Member::Told(meaning) };
+        members.truncate(position);
+        if members.len() < REMEMBERED {
+            members.push((name.to_owned(), member.clone()));
+        }
+        Ok(member)
     }
-    headers
+}
+
+/// Reads a value. `None`: it is a list, an object or a truth value.
+struct Scalar<'a, 'l> {
+    /// The object that it may be instead.
+    object: Option<Object<'a, 'l>>,
+}
+
+impl<'l> DeserializeSeed<'l> for Scalar<'_, 'l> {
+    type Value = Option<Value<'l>>;
+
+    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'l> Visitor<'l> for Scalar<'_, 'l> {
+    type Value = Option<Value<'l>>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
+        Ok(Some(Value::Text(text.as_bytes().into())))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(Value::Text(text.as_bytes().to_vec().into())))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Some(Value::Integer(number)))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Some(i64::try_from(number).map_or(Value::Float(number as f64), Value::Integer)))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Some(Value::Float(number)))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Some(Value::Null))
+    }
+
+    fn visit_bool<E: Error>(self, _value: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        match self.object {
+            Some(object) => object.visit_map(map)?,
+            None => while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {},
+        }
+        Ok(None)
+    }
+}
+
+/// Reads an object of header fields, each with a value or a list of them.
+struct Headers<'a, 'l> {
+    wanted: &'a WantedHeaders,
+    told: &'a mut Told<'l>,
+    /// The field whose values are read.
+    name: Option<HeaderName>,
+}
+
+impl<'l> DeserializeSeed<'l> for Headers<'_, 'l> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'l> Visitor<'l> for Headers<'_, 'l> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("header fields")
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Cow<'l, str>>()? {
+            let name = name.parse().ok().filter(|name| *name != http::header::HOST && self.wanted.has(name));
+            match name {
+                Some(name) if self.name.is_none() => {
+                    map.next_value_seed(Headers {
+                        wanted: self.wanted,
+                        told: &mut *self.told,
+                        name: Some(name),
+                    })?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(value) = list.next_element_seed(Scalar { object: None })? {
+            if let (Some(value), Some(name)) = (value, &self.name) {
+                self.told.tell_header(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<(), E> {
+        if let Some(name) = &self.name {
+            self.told.tell_header(name, Value::Text(text.as_bytes().into()));
+        }
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        if let Some(name) = &self.name {
+            self.told.tell_header(name, Value::Text(text.as_bytes().to_vec().into()));
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _value: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _number: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _number: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _number: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
+    use http::StatusCode;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::{
+        access_logs::{
+            LoggedUser,
+            field::{Lack, LogLine},
+            line_format::{
+                LineFault,
+                tests::{headers, read_as, request_of, times, who_and_what},
+            },
+        },
+        limit::GrpcOutcome,
+    };
 
-    fn fields(line: &str) -> Fields {
-        read(line.as_bytes(), &mut TimeCache::default()).unwrap()
-    }
-
-    /// The time in microseconds, whether it is a whole second, and the duration.
-    fn times(fields: &Fields) -> (i64, bool, Option<i64>) {
-        (fields.time.micros, fields.time.is_whole_second, fields.duration)
-    }
-
-    /// The client, the user, the request and the host.
-    fn who_and_what(fields: Fields) -> [String; 5] {
-        let request = fields.request.unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        let user = match fields.user {
-            LoggedUser::Named(name) => name.to_string(),
-            other => format!("{other:?}"),
-        };
-        let host = text(fields.host.unwrap_or_default());
-        [fields.client.to_string(), user, text(request.method), text(request.target), host]
+    fn read(line: &str) -> LogLine {
+        read_as("json", line).unwrap()
     }
 
     /// 2026-07-03T12:00:01Z
@@ -232,17 +357,18 @@ mod tests {
             r#""upstream":"127.0.0.1:3000","request_id":"4f1c","user":"acme","host":"api.example.com","#,
             r#""referer":null,"user_agent":"curl/8","verdict":"allowed","policy":null,"grpc_status":8}"#,
         );
-        let read = fields(line);
-        assert_eq!(times(&read), (SECOND + 250_000, false, Some(12_034)));
-        assert_eq!((read.status, read.grpc_status), (StatusCode::UNAUTHORIZED, Some(8)));
-        assert_eq!(read.headers, [("user-agent".to_owned(), b"curl/8".to_vec())]);
-        assert_eq!(who_and_what(read), ["203.0.113.7", "acme", "GET", "/a?b=c", "api.example.com"]);
+        let line = read(line);
+        assert_eq!(times(&line), (SECOND + 250_000, false, Some(12_034)));
+        let status = line.request.status;
+        assert_eq!((status.http, status.grpc), (StatusCode::UNAUTHORIZED, GrpcOutcome::Known(Some(8))));
+        assert_eq!(headers(&line), ["host: api.example.com", "user-agent: curl/8"]);
+        assert_eq!(who_and_what(&line), ["203.0.113.7", "acme", "GET", "/a?b=c", "api.example.com"]);
     }
 
     #[test]
     fn tollgate_tells_that_there_was_no_user() {
         let line = r#"{"time":"2026-07-03T12:00:01.250Z","client":"::1","method":"GET","path":"/","duration_ms":1,"user":null}"#;
-        assert_eq!(fields(line).user, LoggedUser::Absent);
+        assert_eq!(read(line).request.user, LoggedUser::Absent);
     }
 
     #[test]
@@ -254,12 +380,11 @@ mod tests {
             r#""headers":{"User-Agent":["curl/8"],"X-Api-Key":["k1","k2"],"Host":["x"],"Cookie":["REDACTED"]}},"#,
             r#""bytes_read":0,"user_id":"","duration":0.5,"size":10900,"status":200}"#,
         );
-        let read = fields(line);
-        assert_eq!(times(&read), (SECOND + 250_000, false, Some(500_000)), "it is logged at the end");
-        let mut headers: Vec<_> = read.headers.iter().map(|(name, _)| name.as_str()).collect();
-        headers.sort_unstable();
-        assert_eq!(headers, ["user-agent", "x-api-key", "x-api-key"]);
-        assert_eq!(who_and_what(read), ["203.0.113.7", "Unknown", "POST", "/a", "api.example.com"]);
+        let line = read(line);
+        assert_eq!(times(&line), (SECOND + 250_000, false, Some(500_000)), "it is logged at the end");
+        let all = ["host: api.example.com", "user-agent: curl/8", "x-api-key: k1", "x-api-key: k2"];
+        assert_eq!(headers(&line), all);
+        assert_eq!(who_and_what(&line), ["203.0.113.7", "Unknown", "POST", "/a", "api.example.com"]);
     }
 
     #[test]
@@ -270,11 +395,11 @@ mod tests {
             r#""RequestPath":"/a","RequestProtocol":"HTTP/1.1","StartUTC":"2026-07-03T12:00:01.000000001Z","#,
             r#""request_User-Agent":"curl/8","level":"info","time":"2026-07-03T12:00:09Z"}"#,
         );
-        let read = fields(line);
-        assert_eq!(times(&read), (SECOND, false, Some(1_500)));
-        assert_eq!(read.status, 404);
-        assert_eq!(read.headers, [("user-agent".to_owned(), b"curl/8".to_vec())]);
-        assert_eq!(who_and_what(read), ["203.0.113.7", "ann", "GET", "/a", "api.example.com"]);
+        let line = read(line);
+        assert_eq!(times(&line), (SECOND, false, Some(1_500)));
+        assert_eq!(line.request.status.http, 404);
+        assert_eq!(headers(&line), ["host: api.example.com", "user-agent: curl/8"]);
+        assert_eq!(who_and_what(&line), ["203.0.113.7", "ann", "GET", "/a", "api.example.com"]);
     }
 
     #[test]
@@ -284,19 +409,19 @@ mod tests {
             r#""request":"GET /a HTTP/1.1","request_time":"2.345","status":"200","http_host":"api.example.com","#,
             r#""http_x_api_key":"k1","http_referer":"-"}"#,
         );
-        let read = fields(line);
-        assert_eq!(times(&read), (SECOND, true, Some(2_345_000)), "a whole second stays one");
-        assert_eq!(read.headers, [("x-api-key".to_owned(), b"k1".to_vec())]);
-        assert_eq!(who_and_what(read), ["203.0.113.7", "Unknown", "GET", "/a", "api.example.com"]);
+        let line = read(line);
+        assert_eq!(times(&line), (SECOND, true, Some(2_345_000)), "a whole second stays one");
+        assert_eq!(headers(&line), ["host: api.example.com", "x-api-key: k1"]);
+        assert_eq!(who_and_what(&line), ["203.0.113.7", "Unknown", "GET", "/a", "api.example.com"]);
 
-        let with_both = fields(concat!(
+        let with_both = read(concat!(
             r#"{"time_iso8601":"2026-07-03T14:00:01+02:00","msec":"1783080001.250","remote_addr":"::1","#,
             r#""uri":"/a b","request_method":"GET","request":"GET /a%20b?c HTTP/1.1"}"#,
         ));
         assert_eq!(times(&with_both), (SECOND + 250_000, false, None), "the more exact one counts");
-        assert_eq!(who_and_what(with_both)[2..4], ["GET", "/a%20b?c"], "as it was sent");
+        assert_eq!(who_and_what(&with_both)[2..4], ["GET", "/a%20b?c"], "as it was sent");
         let named_freely = r#"{"time":"2026-07-03T12:00:03Z","request_time":2.0,"remote_addr":"::1","request":"GET / HTTP/1.1"}"#;
-        assert_eq!(times(&fields(named_freely)), (SECOND, true, Some(2_000_000)), "it is logged at the end");
+        assert_eq!(times(&read(named_freely)), (SECOND, true, Some(2_000_000)), "it is logged at the end");
     }
 
     #[test]
@@ -306,25 +431,94 @@ mod tests {
             r#""duration":12,"authority":"api.example.com","user_agent":"curl/8","#,
             r#""downstream_remote_address":"203.0.113.7:61000"}"#,
         );
-        let read = fields(line);
-        assert_eq!(times(&read), (SECOND + 250_000, false, Some(12_000)), "in milliseconds");
-        assert_eq!((read.client, read.status.as_u16()), (Ipv4Addr::new(203, 0, 113, 7).into(), 503));
+        let line = read(line);
+        assert_eq!(times(&line), (SECOND + 250_000, false, Some(12_000)), "in milliseconds");
+        let request = &line.request;
+        assert_eq!(
+            (request.client, request.status.http.as_u16()),
+            (Ipv4Addr::new(203, 0, 113, 7).into(), 503)
+        );
     }
 
     #[test]
     fn what_is_no_request_is_told_from_what_is_no_line() {
         let refused = r#"{"time":"2026-07-03T12:00:01Z","client":"203.0.113.7","method":null,"path":null,"status":400}"#;
-        assert!(fields(refused).request.is_none());
+        assert_eq!(request_of("json", refused).unwrap_err(), LineFault::Lack(Lack::Http));
         for line in [
             "{",
             "{}",
             "[]",
+            "1",
             r#"{"time":"2026-07-03T12:00:01Z","client":"203.0.113.7","message":"started"}"#,
             r#"{"time":"2026-07-03T12:00:01Z","method":"GET","path":"/"}"#,
             r#"{"time":"noon","client":"203.0.113.7","method":"GET","path":"/"}"#,
             r#"{"client":"203.0.113.7","method":"GET","path":"/"}"#,
+            r#"{"time":"2026-07-03T12:00:01Z","client":"203.0.113.7","method":"GET","path":"/"} {}"#,
         ] {
-            assert!(read(line.as_bytes(), &mut TimeCache::default()).is_none(), "{line}");
+            let fault = request_of("json", line).unwrap_err();
+            assert!(fault != LineFault::Lack(Lack::Http), "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_of_cloudflare_are_read() {
+        for (start, end) in [
+            (r#""2026-07-03T12:00:01.25Z""#, r#""2026-07-03T12:00:01.75Z""#),
+            ("1783080001250000000", "1783080001750000000"),
+            ("1783080001250", "1783080001750"),
+        ] {
+            let text = format!(
+                r#"{{"ClientIP":"2001:db8::7","ClientRequestHost":"api.example.com","ClientRequestMethod":"GET","ClientRequestURI":"/a?b","EdgeEndTimestamp":{end},"EdgeResponseBytes":69045,"EdgeResponseStatus":200,"EdgeStartTimestamp":{start},"RayID":"3a6050bcbe121a87","ClientRequestUserAgent":"curl/8","RequestHeaders":{{"x-api-key":"k1"}},"JA3Hash":null,"BotTags":["api"]}}"#
+            );
+            let line = read(&text);
+            assert_eq!(times(&line), (SECOND + 250_000, false, Some(500_000)), "{start}");
+            assert_eq!((line.request.status.http.as_u16(), line.request.bytes), (200, Some(69_045)));
+            let all = ["host: api.example.com", "user-agent: curl/8", "x-api-key: k1"];
+            assert_eq!(headers(&line), all);
+            assert_eq!(who_and_what(&line), ["2001:db8::7", "Unknown", "GET", "/a?b", "api.example.com"]);
+        }
+    }
+
+    #[test]
+    fn members_may_change_from_line_to_line() {
+        let lines = [
+            r#"{"msec":1783080001.5,"remote_addr":"::1","request":"GET / HTTP/1.1","request_time":0.5}"#,
+            r#"{"remote_addr":"::2","msec":1783080001.5,"request":"GET / HTTP/1.1"}"#,
+            r#"{"remote_addr":"::2","request_time":0.5,"request":"GET / HTTP/1.1","msec":1783080001.5,"x":[{}],"y":{"z":1}}"#,
+        ];
+        let mut reader = JsonReader::default();
+        for (line, (client, lasted)) in
+            lines.iter().zip([("::1", Some(500_000)), ("::2", None), ("::2", Some(500_000))])
+        {
+            let (mut told, mut times) = (Told::default(), TimeCache::default());
+            reader.read(line.as_bytes(), &mut told, &mut times).unwrap();
+            let request = told.into_line(&mut times).unwrap().request;
+            assert_eq!((request.client.to_string().as_str(), request.duration), (client, lasted));
+        }
+    }
+
+    #[test]
+    fn what_servers_write_in_place_of_json_is_repaired() {
+        let default_escapes =
+            r#"{"msec":1783080001.5,"remote_addr":"::1","request":"GET /\x22a\\xb HTTP/1.1"}"#;
+        let default_escapes = default_escapes.replace("\\\\", "\\");
+        assert_eq!(repaired(default_escapes.as_bytes()).unwrap().matches("u0022").count(), 1);
+        let line = r#"{"msec":1783080001.5,"remote_addr":"::1","request":"GET /a\x27 HTTP/1.1"}"#
+            .replace("\\\\", "\\");
+        assert_eq!(who_and_what(&read(&line))[3], "/a'");
+        let bytes = b"{\"msec\":1783080001.5,\"remote_addr\":\"::1\",\"request\":\"GET / HTTP/1.1\",\"http_x\":\"\xff\"}";
+        assert!(repaired(bytes).unwrap().contains('\u{fffd}'));
+        assert_eq!(repaired(br#"{"a":"b"}"#), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_read_without_a_panic(
+            name in "[a-z_@A-Z]{0,12}|request|headers|time|duration|status|bytes|msec",
+            value in r#"-?[0-9]{1,30}(\.[0-9]{1,30})?(e[0-9]{1,3})?|"[ -!#-\[\]-~é]{0,20}"|null|true|\[1,"a"\]|\{"uri":1,"headers":\{"a":["b",1],"c":"d"\}\}"#,
+        ) {
+            let line = format!(r#"{{"msec":1783080001.5,"{name}":{value},"remote_addr":"::1","request_uri":"/","method":"GET"}}"#);
+            let _any = request_of("json", &line);
         }
     }
 }

@@ -1,38 +1,81 @@
 //! The requests of several access logs, in the order of arrival.
 
 use std::{
-    collections::BTreeMap,
-    io::{self, BufRead, BufReader, Read},
+    collections::{HashSet, VecDeque},
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread, vec,
 };
 
-use flate2::read::MultiGzDecoder;
+use http::HeaderName;
 
-use super::LoggedRequest;
 use super::{
-    combined, json,
-    log_line::{LineFault, LogLine, TimeCache},
+    LoggedRequest,
+    arrival_order::{self, ArrivalOrder},
+    field::{LogLine, WantedHeaders},
+    line_format::{LineReader, LogFormat},
+    log_file::{LineError, LogFile, NoRequest},
+    notation::FormatError,
 };
 
 /// Number of lines read ahead: lines are written when requests end, but may contain the time of arrival.
 const LOOKAHEAD: usize = 20_000;
 /// A file that begins with this many unreadable lines is not an access log.
 const MOST_UNREADABLE_LINES: u64 = 1_000;
-/// Longer lines, in bytes, are unreadable.
-const LONGEST_LINE: u64 = 1 << 20;
 /// Maximum number of unreadable lines that are named.
 const EXAMPLES: usize = 3;
-/// Bytes of a file read at a time.
-const BUFFER: usize = 1 << 20;
-const GZIP: &[u8] = &[0x1f, 0x8b];
-/// Magic numbers of other formats, and the programs that decompress them: zstd, xz and bzip2.
-const COMPRESSED: [(&[u8], &str); 3] =
-    [(&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"), (b"\xfd7zXZ", "xzcat"), (b"BZh", "bzcat")];
+/// Most requests of a second that are spread over it. Further ones come at its end.
+const MOST_OF_SECOND: usize = 1 << 18;
+/// In microseconds.
+const LAST_OF_SECOND: i64 = 999_999;
+/// Requests that one thread hands to the other at a time, and the number of times that it may be ahead.
+const BATCH: usize = 1_024;
+const BATCHES: usize = 8;
 
 /// A log to read.
 pub struct InputLog {
     /// Its name as given by the operator.
     pub name: String,
-    pub reader: Box<dyn Read>,
+    pub reader: Box<dyn Read + Send>,
+    /// In bytes, compressed. `None`: unknown.
+    pub size: Option<u64>,
+}
+
+impl InputLog {
+    /// Opens a file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// The file can't be opened.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        if path == Path::new("-") {
+            let name = "standard input".to_owned();
+            return Ok(Self { name, reader: Box::new(io::stdin()), size: None });
+        }
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => {
+                // A pipe has no size.
+                let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+                Ok(Self { name, reader: Box::new(file), size })
+            }
+            Err(error) => Err(ReadError::Io { log: name, error }),
+        }
+    }
+}
+
+/// How to read logs.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
+    /// The possible formats. Empty: all that are built in.
+    pub formats: Vec<LogFormat>,
+    /// The header fields to keep, `Host` being one. `None`: all that the log has.
+    pub headers: Option<HashSet<HeaderName>>,
 }
 
 /// Why a log can't be read.
@@ -40,15 +83,22 @@ pub struct InputLog {
 pub enum ReadError {
     #[error("{log} cannot be read: {error}")]
     Io { log: String, error: io::Error },
-    #[error("{log} is compressed: run {program} {log} | tollgate replay -")]
+    #[error("{log} is compressed: decompress it by {program}, and give - to read the output")]
     Compressed { log: String, program: &'static str },
+    #[error("{log} is in UTF-16: convert it to UTF-8, for example by iconv -f utf-16 -t utf-8")]
+    Utf16 { log: String },
+    /// `reason`: why its first line can't be read. `formats`: those that were tried.
     #[error(
-        "{log} is not an access log that Tollgate can read: no line is in the combined format of Apache and nginx, or a JSON \
-         object with the time, the client and the request"
+        "{log} is not an access log that Tollgate can read{reason}. Formats that were tried: {formats}. For another one, give \
+         --format or --nginx-conf"
     )]
-    UnknownFormat { log: String },
+    UnknownFormat { log: String, reason: String, formats: String },
     #[error("{log} is empty")]
     Empty { log: String },
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error("the thread that reads the logs has ended: {0}")]
+    Thread(String),
 }
 
 /// Lines that can't be read.
@@ -57,6 +107,8 @@ pub struct UnreadableLines {
     pub count: u64,
     /// The first ones, as `FILE:LINE`.
     pub examples: Vec<String>,
+    /// Why the first one can't be read.
+    pub reason: Option<String>,
 }
 
 /// Notes about the logs, for the report.
@@ -65,6 +117,8 @@ pub struct ReadingNotes {
     pub unreadable: UnreadableLines,
     /// Logs without a request.
     pub without_requests: Vec<String>,
+    /// Logs that could not be decompressed to their end, each with the error. What came before counts.
+    pub broken_off: Vec<String>,
     /// Lines about something other than an HTTP request.
     pub not_http: u64,
     /// Requests that arrived before others already returned: they were further out of order than `LOOKAHEAD`.
@@ -73,45 +127,72 @@ pub struct ReadingNotes {
     pub is_spread: bool,
 }
 
-/// The requests of several logs, in the order of arrival.
+/// How far the logs are read.
+#[derive(Debug, Clone)]
+pub struct LogProgress {
+    /// Of the files, as they are on disk.
+    bytes_read: Arc<AtomicU64>,
+    requests_read: Arc<AtomicU64>,
+    requests_taken: Arc<AtomicU64>,
+    /// The bytes of all logs, as they are on disk. `None`: one of them is a pipe.
+    pub total: Option<u64>,
+}
+
+impl LogProgress {
+    /// The bytes, as they are on disk, of the requests that the caller has taken.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let read = self.requests_read.load(Ordering::Relaxed).max(1);
+        // The thread that reads is ahead.
+        (self.bytes_read.load(Ordering::Relaxed) as f64 * self.requests() as f64 / read as f64) as u64
+    }
+
+    /// The requests that the caller has taken.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests_taken.load(Ordering::Relaxed)
+    }
+}
+
+/// The requests of several logs, in the order of arrival. A thread of its own reads them.
 ///
 /// If a log has whole seconds, the requests of a second are spread evenly over it, in the order of their lines: a burst
 /// at the beginning of each second is unlikely, and would make limits per second deny too many.
 pub struct LogReader {
-    logs: Vec<OpenLog>,
-    /// Lines that were read ahead, by time, then by number. Boxed, because the tree moves its values.
-    ahead: BTreeMap<(i64, u64), Box<LogLine>>,
-    lines: u64,
-    /// The time of the last request.
-    last: i64,
-    notes: ReadingNotes,
+    batches: Receiver<Message>,
+    batch: vec::IntoIter<LoggedRequest>,
+    /// The notes, at the end.
+    notes: Option<ReadingNotes>,
+    progress: LogProgress,
 }
 
-struct OpenLog {
-    name: String,
-    reader: Box<dyn BufRead>,
-    /// The time up to which it was read. The next line has to confirm a time, so that a single wrong one has no effect.
-    time: i64,
-    last_time: i64,
-    line: u64,
-    has_request: bool,
-    times: TimeCache,
-    buffer: Vec<u8>,
+/// From the thread that reads.
+enum Message {
+    Requests(Vec<LoggedRequest>),
+    /// All logs have ended, or one can't be read.
+    End(Result<ReadingNotes, ReadError>),
 }
 
 impl LogReader {
-    /// Reads these logs, which may be compressed with gzip.
+    /// Reads these logs, which may be compressed with gzip or zstd.
     ///
     /// # Errors
     /// A log can't be read, or is compressed in another way.
-    pub fn new(logs: Vec<InputLog>) -> Result<Self, ReadError> {
-        Ok(Self {
-            logs: logs.into_iter().map(OpenLog::new).collect::<Result<_, _>>()?,
-            ahead: BTreeMap::new(),
-            lines: 0,
-            last: i64::MIN,
-            notes: ReadingNotes::default(),
-        })
+    pub fn new(logs: Vec<InputLog>, options: ReadOptions) -> Result<Self, ReadError> {
+        let total = logs.iter().map(|log| log.size).sum();
+        let progress = LogProgress {
+            bytes_read: Arc::default(),
+            requests_read: Arc::default(),
+            requests_taken: Arc::default(),
+            total,
+        };
+        let merged = MergedLogs::open(logs, options, &progress)?;
+        let (sender, batches) = sync_channel(BATCHES);
+        thread::Builder::new()
+            .name("access logs".to_owned())
+            .spawn(move || merged.send(&sender))
+            .map_err(|error| ReadError::Thread(error.to_string()))?;
+        Ok(Self { batches, batch: Vec::new().into_iter(), notes: None, progress })
     }
 
     /// The next request. Its time is never before that of the previous one.
@@ -120,128 +201,262 @@ impl LogReader {
     /// A log can't be read, or is not an access log.
     pub fn next_request(&mut self) -> Result<Option<LoggedRequest>, ReadError> {
         loop {
-            self.read_ahead()?;
-            let Some(((time, _), line)) = self.ahead.pop_first() else { return Ok(None) };
-            if line.is_whole_second {
-                self.spread_second(time, line)?;
-                continue;
+            if let Some(request) = self.batch.next() {
+                return Ok(Some(request));
             }
-            let mut request = line.request;
-            if request.time < self.last {
-                self.notes.late += 1;
-                request.time = self.last;
+            if self.notes.is_some() {
+                return Ok(None);
             }
-            self.last = request.time;
-            return Ok(Some(request));
+            match self.batches.recv() {
+                Ok(Message::Requests(batch)) => {
+                    self.progress.requests_taken.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    self.batch = batch.into_iter();
+                }
+                Ok(Message::End(notes)) => self.notes = Some(notes?),
+                Err(closed) => return Err(ReadError::Thread(closed.to_string())),
+            }
         }
     }
 
-    pub fn into_notes(self) -> ReadingNotes {
-        self.notes
+    /// How much is read, to show to the operator.
+    #[must_use]
+    pub fn progress(&self) -> LogProgress {
+        self.progress.clone()
     }
 
-    /// Spreads all requests of the second that begins at `time` over it: `first` and those read ahead.
-    fn spread_second(&mut self, time: i64, first: Box<LogLine>) -> Result<(), ReadError> {
-        let mut second = vec![first];
+    /// The notes, once there is no further request.
+    #[must_use]
+    pub fn into_notes(self) -> ReadingNotes {
+        self.notes.unwrap_or_default()
+    }
+}
+
+/// Reads several logs as one.
+struct MergedLogs {
+    logs: Vec<OpenLog>,
+    formats: String,
+    ahead: ArrivalOrder,
+    /// The requests of whole seconds, with the times that they were given.
+    spread: VecDeque<LoggedRequest>,
+    /// A second with more requests than are spread.
+    full_second: Option<i64>,
+    requests_read: Arc<AtomicU64>,
+    has_requests: bool,
+    /// The time of the last request.
+    last: i64,
+    notes: ReadingNotes,
+}
+
+struct OpenLog {
+    file: LogFile,
+    /// The time up to which it was read. The next line has to confirm a time, so that a single wrong one has no effect.
+    time: i64,
+    last_time: i64,
+    has_request: bool,
+    /// Why its first unreadable line can't be read.
+    fault: Option<String>,
+}
+
+impl MergedLogs {
+    fn open(logs: Vec<InputLog>, options: ReadOptions, progress: &LogProgress) -> Result<Self, ReadError> {
+        let ReadOptions { mut formats, headers } = options;
+        if formats.is_empty() {
+            formats = LogFormat::built_in();
+        }
+        let wanted = WantedHeaders(headers);
+        let open = |log: InputLog| {
+            let readers = formats.iter().map(|format| LineReader::new(format, &wanted)).collect();
+            Ok::<_, ReadError>(OpenLog {
+                file: LogFile::open(log, readers, Arc::clone(&progress.bytes_read))?,
+                time: i64::MIN,
+                last_time: i64::MIN,
+                has_request: false,
+                fault: None,
+            })
+        };
+        Ok(Self {
+            logs: logs.into_iter().map(open).collect::<Result<_, _>>()?,
+            formats: formats.iter().map(LogFormat::name).collect::<Vec<_>>().join(", "),
+            ahead: ArrivalOrder::default(),
+            spread: VecDeque::new(),
+            full_second: None,
+            requests_read: Arc::clone(&progress.requests_read),
+            has_requests: false,
+            last: i64::MIN,
+            notes: ReadingNotes::default(),
+        })
+    }
+
+    /// Sends all requests, until nobody wants them any more.
+    fn send(mut self, to: &SyncSender<Message>) {
         loop {
-            let of_second = self.ahead.range((time, 0)..=(time, u64::MAX));
-            let whole = of_second.filter(|(_, line)| line.is_whole_second).map(|(key, _)| *key);
-            let whole: Vec<_> = whole.collect();
-            if whole.is_empty() {
-                break;
+            let mut batch = Vec::with_capacity(BATCH);
+            let end = loop {
+                match self.next() {
+                    Ok(Some(request)) => batch.push(request),
+                    Ok(None) => break Some(Ok(std::mem::take(&mut self.notes))),
+                    Err(error) => break Some(Err(error)),
+                }
+                if batch.len() == BATCH {
+                    break None;
+                }
+            };
+            let is_end = end.is_some();
+            let messages = std::iter::once(Message::Requests(batch)).chain(end.map(Message::End));
+            for message in messages {
+                if to.send(message).is_err() {
+                    return;
+                }
             }
-            second.extend(whole.iter().filter_map(|key| self.ahead.remove(key)));
-            self.read_ahead()?;
+            if is_end {
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<LoggedRequest>, ReadError> {
+        loop {
+            self.read_ahead(LOOKAHEAD)?;
+            let ahead = self.ahead.peek().map(|line| line.request.time);
+            let is_full = ahead.is_some() && ahead == self.full_second;
+            let is_spread_first =
+                |spread: &LoggedRequest| is_full || ahead.is_none_or(|ahead| spread.time < ahead);
+            if self.spread.front().is_some_and(is_spread_first) {
+                let request = self.spread.pop_front();
+                return Ok(request.map(|request| self.in_order(request)));
+            }
+            if let Some(LogLine { request: LoggedRequest { time, .. }, is_whole_second: true }) =
+                self.ahead.peek()
+                && !is_full
+            {
+                let time = *time;
+                self.spread_second(time)?;
+                continue;
+            }
+            let Some(LogLine { mut request, is_whole_second }) = self.ahead.pop() else { return Ok(None) };
+            if is_whole_second {
+                request.time += LAST_OF_SECOND;
+            }
+            return Ok(Some(self.in_order(request)));
+        }
+    }
+
+    /// Lets no request come before an earlier one.
+    fn in_order(&mut self, mut request: LoggedRequest) -> LoggedRequest {
+        if request.time < self.last {
+            self.notes.late += 1;
+            request.time = self.last;
+        }
+        self.last = request.time;
+        request
+    }
+
+    /// Spreads all requests of the second that begins at `time`, which are next, over it.
+    fn spread_second(&mut self, time: i64) -> Result<(), ReadError> {
+        let mut read = self.ahead.len();
+        while let Some(count) = self.ahead.whole_second(time).filter(|count| *count < MOST_OF_SECOND) {
+            self.read_ahead(LOOKAHEAD + count)?;
+            // Further lines of this second may have been read.
+            if self.ahead.len() == std::mem::replace(&mut read, self.ahead.len()) {
+                self.notes.is_spread |= count > 1;
+                self.ahead.spread(count);
+                return Ok(());
+            }
+        }
+        let of_second = |line: &LogLine| line.is_whole_second && line.request.time == time;
+        let mut second = Vec::new();
+        while second.len() < MOST_OF_SECOND {
+            if !self.ahead.peek().is_some_and(of_second) {
+                // The next lines may be of this second as well.
+                self.read_ahead(LOOKAHEAD)?;
+                if !self.ahead.peek().is_some_and(of_second) {
+                    break;
+                }
+            }
+            second.extend(self.ahead.pop().map(|line| line.request));
         }
         let count = second.len();
         self.notes.is_spread |= count > 1;
-        for (nth, mut line) in second.into_iter().enumerate() {
-            line.is_whole_second = false;
-            line.request.time = time + (nth * 1_000_000 / count) as i64;
-            self.insert(line);
+        if count == MOST_OF_SECOND {
+            self.full_second = Some(time);
         }
-        Ok(())
-    }
-
-    fn insert(&mut self, line: Box<LogLine>) {
-        self.ahead.insert((line.request.time, self.lines), line);
-        self.lines += 1;
-    }
-
-    /// Reads from the log that is furthest behind, until enough lines are read or all logs have ended.
-    fn read_ahead(&mut self) -> Result<(), ReadError> {
-        while self.ahead.len() < LOOKAHEAD {
-            let behind = self.logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time);
-            let Some((index, log)) = behind else { break };
-            match log.next_line()? {
-                None => {
-                    let log = self.logs.swap_remove(index);
-                    if !log.has_request {
-                        self.end_without_requests(log)?;
-                    }
+        for (nth, mut request) in second.into_iter().enumerate() {
+            request.time += arrival_order::spread(nth, count);
+            match self.spread.back() {
+                // A second that comes after a later one.
+                Some(last) if last.time > request.time => {
+                    let at = self.spread.partition_point(|other| other.time <= request.time);
+                    self.spread.insert(at, request);
                 }
-                Some(Ok(line)) => {
-                    log.come_to(line.request.time);
-                    self.insert(Box::new(line));
-                }
-                Some(Err(LineFault::NoRequest)) => {
-                    log.has_request = true;
-                    self.notes.not_http += 1;
-                }
-                Some(Err(LineFault::Unreadable)) => {
-                    if !log.has_request && log.line >= MOST_UNREADABLE_LINES {
-                        return Err(ReadError::UnknownFormat { log: log.name.clone() });
-                    }
-                    let unreadable = &mut self.notes.unreadable;
-                    unreadable.count += 1;
-                    if unreadable.examples.len() < EXAMPLES {
-                        unreadable.examples.push(format!("{}:{}", log.name, log.line));
-                    }
-                }
+                _ => self.spread.push_back(request),
             }
         }
         Ok(())
     }
 
-    /// An error if there is no other log; one of several may just have been rotated.
-    fn end_without_requests(&mut self, log: OpenLog) -> Result<(), ReadError> {
-        self.notes.without_requests.push(log.name.clone());
-        if !self.logs.is_empty() || self.lines > 0 {
+    /// Reads from the log that is furthest behind, until so many lines are read ahead or all logs have ended.
+    fn read_ahead(&mut self, lines: usize) -> Result<(), ReadError> {
+        while self.ahead.len() < lines {
+            let behind = self.logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time);
+            let Some((index, log)) = behind else { break };
+            let unreadable = &mut self.notes.unreadable;
+            match log.file.next_line(log.fault.is_none() || unreadable.reason.is_none()) {
+                Ok(None) => self.end(index)?,
+                Ok(Some(Ok(line))) => {
+                    self.requests_read.fetch_add(1, Ordering::Relaxed);
+                    log.come_to(line.request.time);
+                    self.has_requests = true;
+                    self.ahead.add(line);
+                }
+                Ok(Some(Err(NoRequest::NotHttp))) => {
+                    log.has_request = true;
+                    self.notes.not_http += 1;
+                }
+                Ok(Some(Err(NoRequest::Unreadable { why }))) => {
+                    let place = format!("line {}", log.file.line);
+                    if let (None, Some(why)) = (&log.fault, &why) {
+                        log.fault = Some(format!("{place}: {why}"));
+                    }
+                    if !log.has_request && log.file.line >= MOST_UNREADABLE_LINES {
+                        return Err(log.unknown_format(&self.formats));
+                    }
+                    unreadable.count += 1;
+                    unreadable.reason = unreadable.reason.take().or(why);
+                    if unreadable.examples.len() < EXAMPLES {
+                        unreadable.examples.push(format!("{}:{}", log.file.name, log.file.line));
+                    }
+                }
+                Err(LineError::Decompress(error)) if log.has_request => {
+                    self.notes.broken_off.push(format!("{}: {error}", log.file.name));
+                    self.end(index)?;
+                }
+                Err(LineError::Decompress(error)) => {
+                    return Err(ReadError::Io { log: log.file.name.clone(), error });
+                }
+                Err(LineError::Read(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a log. An error if it has no requests and there is no other log; one of several may just have been rotated.
+    fn end(&mut self, index: usize) -> Result<(), ReadError> {
+        let log = self.logs.swap_remove(index);
+        if log.has_request {
             return Ok(());
         }
-        Err(match log.line {
-            0 => ReadError::Empty { log: log.name },
-            _ => ReadError::UnknownFormat { log: log.name },
+        self.notes.without_requests.push(log.file.name.clone());
+        if !self.logs.is_empty() || self.has_requests {
+            return Ok(());
+        }
+        Err(match log.file.line {
+            0 => ReadError::Empty { log: log.file.name },
+            _ => log.unknown_format(&self.formats),
         })
     }
 }
 
 impl OpenLog {
-    fn new(InputLog { name, reader }: InputLog) -> Result<Self, ReadError> {
-        let mut reader = BufReader::with_capacity(BUFFER, reader);
-        let begin = match reader.fill_buf() {
-            Ok(begin) => begin,
-            Err(error) => return Err(ReadError::Io { log: name, error }),
-        };
-        if let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| begin.starts_with(magic)) {
-            return Err(ReadError::Compressed { log: name, program });
-        }
-        let reader: Box<dyn BufRead> = match begin.starts_with(GZIP) {
-            true => Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(reader))),
-            false => Box::new(reader),
-        };
-        Ok(Self {
-            name,
-            reader,
-            time: i64::MIN,
-            last_time: i64::MIN,
-            line: 0,
-            has_request: false,
-            times: TimeCache::default(),
-            buffer: Vec::new(),
-        })
-    }
-
     /// Notes that a line with this time was read.
     fn come_to(&mut self, time: i64) {
         self.has_request = true;
@@ -249,30 +464,9 @@ impl OpenLog {
         self.last_time = time;
     }
 
-    /// Reads the next line that is not empty. `None` at the end.
-    fn next_line(&mut self) -> Result<Option<Result<LogLine, LineFault>>, ReadError> {
-        loop {
-            self.buffer.clear();
-            let io_error = |error| ReadError::Io { log: self.name.clone(), error };
-            let mut limited = (&mut self.reader).take(LONGEST_LINE);
-            let read = limited.read_until(b'\n', &mut self.buffer).map_err(io_error)?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            if self.buffer.len() as u64 == LONGEST_LINE && !self.buffer.ends_with(b"\n") {
-                self.reader.skip_until(b'\n').map_err(io_error)?;
-                return Ok(Some(Err(LineFault::Unreadable)));
-            }
-            let line = self.buffer.trim_ascii_end();
-            if !line.is_empty() {
-                let fields = match line.trim_ascii_start().first() {
-                    Some(b'{') => json::read(line, &mut self.times),
-                    _ => combined::read(line, &mut self.times),
-                };
-                return Ok(Some(LogLine::from_fields(fields)));
-            }
-        }
+    fn unknown_format(&self, formats: &str) -> ReadError {
+        let reason = self.fault.as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();
+        ReadError::UnknownFormat { log: self.file.name.clone(), reason, formats: formats.to_owned() }
     }
 }
 
@@ -281,12 +475,12 @@ mod tests {
     use super::*;
 
     fn log(name: &str, bytes: &[u8]) -> InputLog {
-        InputLog { name: name.to_owned(), reader: Box::new(io::Cursor::new(bytes.to_vec())) }
+        InputLog { name: name.to_owned(), reader: Box::new(io::Cursor::new(bytes.to_vec())), size: None }
     }
 
     fn reader(logs: &[&str]) -> LogReader {
         let logs = logs.iter().enumerate().map(|(nth, text)| log(&format!("log{nth}"), text.as_bytes()));
-        LogReader::new(logs.collect()).unwrap()
+        LogReader::new(logs.collect(), ReadOptions::default()).unwrap()
     }
 
     /// The seconds since noon, and the path of each request.
@@ -394,7 +588,11 @@ mod tests {
         assert!(reader.next_request().unwrap().is_some() && reader.next_request().unwrap().is_none());
         let examples = ["log0:2", "log0:5"].map(str::to_owned).to_vec();
         let notes = reader.into_notes();
-        assert_eq!(notes.unreadable, UnreadableLines { count: 2, examples });
+        let reason = Some(
+            "it differs from combined at column 1: expected ` ` after $remote_addr, found `started`"
+                .to_owned(),
+        );
+        assert_eq!(notes.unreadable, UnreadableLines { count: 2, examples, reason });
         assert_eq!(notes.not_http, 1);
     }
 
@@ -414,8 +612,20 @@ mod tests {
             let error = requests(reader(&[log])).unwrap_err().to_string();
             assert!(error.starts_with(words), "{error}");
         }
-        let error = LogReader::new(vec![log("a.zst", &[0x28, 0xb5, 0x2f, 0xfd])]).map(|_| ()).unwrap_err();
-        assert!(error.to_string().contains("run zstdcat a.zst | tollgate replay -"), "{error}");
+        let error = requests(reader(&["a: b\n"])).unwrap_err().to_string();
+        let words = "log0 is not an access log that Tollgate can read: line 1: it begins like no format that is tried. ";
+        assert!(error.starts_with(words), "{error}");
+        let text = combined("12:00:01", "/a").replace("HTTP", "HTTP\"");
+        let error = requests(reader(&[&text])).unwrap_err().to_string();
+        assert!(error.contains("line 1: it differs from traefik at column "), "{error}");
+        for (bytes, words) in [
+            (&b"\xfd7zXZ\0"[..], "a.log is compressed: decompress it by xzcat, and give -"),
+            (b"\xff\xfea\0", "a.log is in UTF-16"),
+        ] {
+            let opened = LogReader::new(vec![log("a.log", bytes)], ReadOptions::default());
+            let error = opened.map(|_| ()).unwrap_err().to_string();
+            assert!(error.starts_with(words), "{error}");
+        }
     }
 
     #[test]
@@ -427,14 +637,127 @@ mod tests {
         assert_eq!(without, ["log0", "log2"]);
     }
 
-    #[test]
-    fn gzip_is_read() {
+    fn gzip(text: &str) -> Vec<u8> {
         let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        io::Write::write_all(&mut zipped, combined("12:00:01", "/a").as_bytes()).unwrap();
-        // Two members in one file, as `cat` produces.
-        let twice = zipped.finish().unwrap().repeat(2);
-        assert_eq!(requests(LogReader::new(vec![log("a.gz", &twice)]).unwrap()).unwrap().len(), 2);
-        let broken = LogReader::new(vec![log("a.gz", &twice[..20])]).unwrap();
-        assert!(requests(broken).unwrap_err().to_string().starts_with("a.gz cannot be read: "));
+        io::Write::write_all(&mut zipped, text.as_bytes()).unwrap();
+        zipped.finish().unwrap()
+    }
+
+    fn zstd(text: &str) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    #[test]
+    fn compressed_logs_are_read() {
+        let line = combined("12:00:01", "/a");
+        // A frame of zstd that has no data.
+        let skippable = [&[0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+        for bytes in [
+            // Two members in one file, as `cat` produces.
+            gzip(&line).repeat(2),
+            zstd(&line).repeat(2),
+            [&skippable[..], &zstd(&line), &skippable, &zstd(&line)].concat(),
+        ] {
+            let reader = LogReader::new(vec![log("a", &bytes)], ReadOptions::default()).unwrap();
+            assert_eq!(requests(reader).unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn what_comes_before_damaged_data_counts() {
+        let lines: String = (0..9_000)
+            .map(|nth| combined(&format!("12:{:02}:{:02}", nth / 600, nth % 60), &format!("/{}", nth * 7)))
+            .collect();
+        for whole in [gzip(&lines), zstd(&lines)] {
+            let broken = LogReader::new(vec![log("a.gz", &whole[..9])], ReadOptions::default()).unwrap();
+            assert!(requests(broken).unwrap_err().to_string().starts_with("a.gz cannot be read: "));
+            let cut = whole.len() * 3 / 4;
+            let mut reader =
+                LogReader::new(vec![log("a.gz", &whole[..cut])], ReadOptions::default()).unwrap();
+            let mut count = 0;
+            while reader.next_request().unwrap().is_some() {
+                count += 1;
+            }
+            let notes = reader.into_notes();
+            assert!((1_000..9_000).contains(&count), "{count}");
+            assert_eq!((notes.broken_off.len(), notes.unreadable.count), (1, 0));
+            assert!(notes.broken_off[0].starts_with("a.gz: "), "{:?}", notes.broken_off);
+        }
+    }
+
+    #[test]
+    fn what_other_programs_add_to_a_line_is_left_out() {
+        let line = |path| combined("12:00:01", path).trim_end().to_owned();
+        let whole = [
+            format!("\u{feff}{}\r\n", line("/0")),
+            format!("\0\0\0{}\n", line("/1")),
+            format!("Jul  3 12:00:01 host nginx[14389]: {}\n", line("/2")),
+            format!("<190>Jul  3 12:00:01 host nginx: {}\n", line("/3")),
+            format!("<190>1 2026-07-03T12:00:01Z host nginx 12 - - {}\n", line("/4")),
+            format!("2026-07-03T12:00:01.25Z stdout F {}\n", line("/5")),
+            format!("web-1  | {}\n", line("/6")),
+            format!("2026-07-03T12:00:01.25Z {}\n", line("/7")),
+            "# a comment\n\n   \n".to_owned(),
+            format!("  {}", line("/8")),
+        ]
+        .concat();
+        let mut reader = reader(&[&whole]);
+        let mut paths = String::new();
+        while let Some(request) = reader.next_request().unwrap() {
+            paths += request.request.uri.path();
+        }
+        assert_eq!((paths.as_str(), reader.into_notes().unreadable.count), ("/0/1/2/3/4/5/6/7/8", 0));
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_no_obstacle() {
+        let line = combined("12:00:01", "/a");
+        let bytes = [b"\xff\0\xfe\n", line.as_bytes(), &line.as_bytes()[..60]].concat();
+        let mut reader = LogReader::new(vec![log("a", &bytes)], ReadOptions::default()).unwrap();
+        assert!(reader.next_request().unwrap().is_some() && reader.next_request().unwrap().is_none());
+        assert_eq!(reader.into_notes().unreadable.count, 2);
+    }
+
+    #[test]
+    fn each_log_may_have_a_format_of_its_own() {
+        let one = combined("12:00:01", "/a");
+        let other = r#"10.0.1.2:1 [03/Jul/2026:12:00:00.655] a b/c 1/0/3/6/9 200 2 - - ---- 1/1/1/1/0 0/0 "GET /b HTTP/1.1""#;
+        let third = "#Fields: date time c-ip cs-method cs-uri-stem\n2026-07-03\t12:00:02\t::1\tGET\t/c\n";
+        let found = requests(reader(&[&one, other, third])).unwrap();
+        assert_eq!(found, [(0.655, "/b".into()), (1.0, "/a".into()), (2.0, "/c".into())]);
+    }
+
+    #[test]
+    fn a_second_with_very_many_requests_is_not_kept_as_a_whole() {
+        let count = MOST_OF_SECOND + 30_000;
+        let log: String =
+            (0..count).map(|_| combined("12:00:01", "/a")).collect::<String>() + &combined("12:00:02", "/b");
+        let found = requests(reader(&[&log])).unwrap();
+        assert_eq!(found.len(), count + 1);
+        assert!(found.is_sorted_by_key(|(time, _)| *time));
+        assert_eq!((found[1].0, found[count - 1].0, found[count].0), (1.000_003, 1.999_999, 2.0));
+    }
+
+    #[test]
+    fn only_the_header_fields_that_are_wanted_are_kept() {
+        let line = format!(r#"{} "ref" "curl/8""#, combined("12:00:01", "/a").trim_end());
+        let wanted = HashSet::from([http::header::USER_AGENT]);
+        let options = ReadOptions { headers: Some(wanted), ..ReadOptions::default() };
+        let mut reader = LogReader::new(vec![log("a", line.as_bytes())], options).unwrap();
+        let request = reader.next_request().unwrap().unwrap();
+        assert_eq!(request.request.headers.keys().collect::<Vec<_>>(), [http::header::USER_AGENT]);
+    }
+
+    #[test]
+    fn the_progress_is_told() {
+        let text = combined("12:00:01", "/a");
+        let input = InputLog { size: Some(text.len() as u64), ..log("a", text.as_bytes()) };
+        let mut reader = LogReader::new(vec![input], ReadOptions::default()).unwrap();
+        let progress = reader.progress();
+        while reader.next_request().unwrap().is_some() {}
+        assert_eq!(
+            (progress.bytes(), progress.total, progress.requests()),
+            (text.len() as u64, Some(text.len() as u64), 1)
+        );
     }
 }

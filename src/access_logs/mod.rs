@@ -1,18 +1,29 @@
 //! Access logs of any proxy: the requests of several files, in the order of arrival.
 //!
-//! [`LogReader`] reads them; `combined.rs` and `json.rs` read one line.
+//! [`LogReader`] merges the logs. Of each, `log_file.rs` reads the lines, in a format of `line_format.rs`: a `Template`, which
+//! `notation.rs` makes from how a server is told its format, or JSON. `field.rs` makes a request from the fields of a line.
 
-mod combined;
+mod arrival_order;
+mod field;
 mod json;
-mod log_line;
+mod line_format;
+mod log_file;
 mod log_reader;
+mod nginx_conf;
+mod notation;
+mod template;
+mod value;
 
 use std::net::IpAddr;
 
 use compact_str::CompactString;
 use http::request;
 
-pub use log_reader::{InputLog, LogReader, ReadError, ReadingNotes, UnreadableLines};
+pub use line_format::LogFormat;
+pub use log_reader::{
+    InputLog, LogProgress, LogReader, ReadError, ReadOptions, ReadingNotes, UnreadableLines,
+};
+pub use notation::FormatError;
 
 use crate::limit::ResponseStatus;
 
@@ -41,11 +52,11 @@ pub struct LoggedRequest {
 /// How far a request got, according to its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoggedProgress {
-    /// Tollgate refused it before it looked for its route.
+    /// The proxy refused it before it looked for its route.
     Unrouted,
-    /// Tollgate refused it before it asked the policies.
+    /// The proxy refused it before it asked the policies.
     Unchecked,
-    /// Tollgate sent its own reply.
+    /// The proxy sent its own reply.
     Unforwarded,
     /// The service received it, but did not respond.
     NoResponse,

@@ -13,9 +13,9 @@ use clap::{
 };
 
 use super::{
-    audit, ban, bans, blocked, check, completions, config_file::ConfigFile, demo, drain, events, explain,
-    explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, suggest, terminal,
-    top, unban, unblock, undrain, upstreams, user,
+    audit, ban, bans, blocked, check, completions, config_file::ConfigFile, convert, demo, drain, events,
+    explain, explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, suggest,
+    terminal, top, unban, unblock, undrain, upstreams, user,
 };
 
 /// A reverse proxy with built-in rate limiting.
@@ -50,7 +50,9 @@ enum Command {
     Schema(schema::Args),
     /// Show which clients the policies would have limited, by access logs
     Replay(replay::Args),
-    /// Suggest limits that would have spared most clients
+    /// Convert a configuration of nginx, HAProxy, Traefik or Kong
+    Convert(convert::Args),
+    /// Suggest limits, by access logs or by what a running Tollgate has seen
     Suggest(suggest::Args),
     /// Start an origin, the proxy and some traffic, and show which clients are limited
     Demo(demo::Args),
@@ -107,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::ExplainSetting(args) => explain_setting::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Suggest(args) => suggest::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),

@@ -2,7 +2,7 @@
 
 use super::terminal::span;
 use crate::telemetry::time;
-pub(super) use crate::text::count;
+pub(super) use crate::text::{count, thousands};
 
 /// A rate per second: `0`, `0.25`, `12.5`, `1250`; `-` if unknown.
 pub(super) fn rate(rate: Option<f64>) -> String {

@@ -1,22 +1,24 @@
 //! `tollgate replay LOG…`: which clients the policies would have limited.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read, Write, stdin, stdout},
+    fs,
+    io::{self, Write, stdout},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use clap::ValueHint;
+use clap::{ArgGroup, ValueHint};
 use tokio::runtime;
 
 use super::{
     failure::{print_error, report_config_errors},
     format::count,
+    logs::LogArgs,
+    progress::ProgressBar,
     terminal::{moment, printable, printable_json, table},
 };
 use crate::{
-    access_logs::{InputLog, LogReader, ReadError},
+    access_logs::ReadOptions,
     config::{self, Config, Errors, Purpose},
     replay::{
         ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, ReplayError, Report, page,
@@ -24,17 +26,20 @@ use crate::{
     },
 };
 
+const HELP: &str = concat!(
+    "LOG may be compressed by gzip or zstd. Several logs are read as one, for example those of several instances.\n\n",
+    "Tollgate recognizes its own logs, the combined and the common format of nginx and Apache, the logs of Traefik, Caddy, ",
+    "Envoy, Istio, HAProxy (option httplog), AWS load balancers, CloudFront and Cloudflare, and JSON with the names of nginx' ",
+    "variables.\n\n",
+    "Exit code: 0 on success, 1 if a log cannot be read, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has errors."
+);
+
 /// Show which clients the policies would have limited, by access logs
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "LOG is in the combined format of Apache and nginx, or has a JSON object a line, such as those of Tollgate, Caddy, \
-        Traefik, nginx and Envoy. Several logs are read as one, for example those of several instances.\n\nExit code: 0 on success, \
-        1 if a log cannot be read, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has errors."
-)]
+#[command(after_help = HELP, group = ArgGroup::new("source").args(["logs"]).required(true))]
 pub(super) struct Args {
-    /// The access logs; - for standard input
-    #[arg(value_name = "LOG", required = true, value_hint = ValueHint::FilePath)]
-    logs: Vec<PathBuf>,
+    #[command(flatten)]
+    logs: LogArgs,
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
     config: PathBuf,
@@ -85,21 +90,10 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{} cannot be written: {error}", path.display()))
 }
 
-fn report(config: Config, other: Option<(String, Config)>, logs: &[PathBuf]) -> Result<Report, ReplayError> {
-    let logs = logs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
-    let logs = LogReader::new(logs)?;
+fn report(config: Config, other: Option<(String, Config)>, logs: &LogArgs) -> Result<Report, ReplayError> {
+    let logs = logs.open(ReadOptions::default())?;
+    let _bar = ProgressBar::start("replay", logs.progress());
     runtime::Builder::new_current_thread().build()?.block_on(replay(config, other, logs))
-}
-
-fn open(path: &Path) -> Result<InputLog, ReadError> {
-    let (name, reader): (_, Box<dyn Read>) = match path == Path::new("-") {
-        true => ("standard input".to_owned(), Box::new(stdin())),
-        false => match (path.display().to_string(), File::open(path)) {
-            (name, Ok(file)) => (name, Box::new(file)),
-            (log, Err(error)) => return Err(ReadError::Io { log, error }),
-        },
-    };
-    Ok(InputLog { name, reader })
 }
 
 fn json(report: &Report) -> String {

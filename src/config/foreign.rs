@@ -2,30 +2,75 @@
 
 use super::yaml::{self, NodeKind};
 
-/// A proxy, and the page of the guide for its users.
-struct Proxy {
-    /// The noun for its configuration: `an nginx configuration`.
-    configuration: &'static str,
-    page: &'static str,
-    is_one: fn(&Text<'_>) -> bool,
+/// A proxy whose configurations are recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForeignProxy {
+    Nginx,
+    Haproxy,
+    Caddy,
+    Envoy,
+    Traefik,
+    Kong,
 }
 
-const PROXIES: [Proxy; 6] = [
-    Proxy { configuration: "an nginx configuration", page: "docs/migration/nginx.md", is_one: is_nginx },
-    Proxy {
-        configuration: "an HAProxy configuration",
-        page: "docs/migration/haproxy.md",
-        is_one: is_haproxy,
-    },
-    Proxy { configuration: "a Caddyfile", page: "examples/README.md", is_one: is_caddy },
-    Proxy { configuration: "an Envoy configuration", page: "docs/migration/envoy.md", is_one: is_envoy },
-    Proxy { configuration: "a Traefik configuration", page: "docs/migration/traefik.md", is_one: is_traefik },
-    Proxy { configuration: "a Kong configuration", page: "docs/migration/kong.md", is_one: is_kong },
-];
+impl ForeignProxy {
+    const ALL: [Self; 6] = [Self::Nginx, Self::Haproxy, Self::Caddy, Self::Envoy, Self::Traefik, Self::Kong];
 
-/// The error for `text` if it is a configuration of another proxy. Call it only for text that is not a valid
-/// configuration of Tollgate.
-pub(super) fn foreign(text: &str) -> Option<String> {
+    /// The noun for its configuration: `an nginx configuration`.
+    pub fn configuration(self) -> &'static str {
+        match self {
+            Self::Nginx => "an nginx configuration",
+            Self::Haproxy => "an HAProxy configuration",
+            Self::Caddy => "a Caddyfile",
+            Self::Envoy => "an Envoy configuration",
+            Self::Traefik => "a Traefik configuration",
+            Self::Kong => "a Kong configuration",
+        }
+    }
+
+    /// The page of the guide for its users.
+    fn page(self) -> &'static str {
+        match self {
+            Self::Nginx => "docs/migration/nginx.md",
+            Self::Haproxy => "docs/migration/haproxy.md",
+            Self::Caddy => "examples/README.md",
+            Self::Envoy => "docs/migration/envoy.md",
+            Self::Traefik => "docs/migration/traefik.md",
+            Self::Kong => "docs/migration/kong.md",
+        }
+    }
+
+    /// Whether `tollgate convert` reads its configurations.
+    fn is_converted(self) -> bool {
+        !matches!(self, Self::Caddy | Self::Envoy)
+    }
+
+    fn is_one(self, text: &Text<'_>) -> bool {
+        match self {
+            Self::Nginx => is_nginx(text),
+            Self::Haproxy => is_haproxy(text),
+            Self::Caddy => is_caddy(text),
+            Self::Envoy => is_envoy(text),
+            Self::Traefik => is_traefik(text),
+            Self::Kong => is_kong(text),
+        }
+    }
+}
+
+/// The error for `text`, the file of this name, if it is a configuration of another proxy. Call it only for text that
+/// is not a valid configuration of Tollgate.
+pub(super) fn foreign(file_name: &str, text: &str) -> Option<String> {
+    let proxy = foreign_proxy(text)?;
+    let configuration = proxy.configuration();
+    let convert = match proxy.is_converted() && file_name != "stdin" {
+        true => format!("`tollgate convert {file_name}` converts it; "),
+        false => String::new(),
+    };
+    Some(format!("this is {configuration}; Tollgate reads proxy.yaml: {convert}see {}", proxy.page()))
+}
+
+/// The proxy that `text` is a configuration of. `None` if it is one of Tollgate, or of none that is known.
+pub fn foreign_proxy(text: &str) -> Option<ForeignProxy> {
     let lines: Vec<&str> = text.lines().map(without_comment).filter(|line| !line.trim().is_empty()).collect();
     let text = Text { keys: keys_of_tree(text).unwrap_or_else(|| keys_of_lines(&lines)), lines };
     // Kong has `upstreams` and `routes`, too.
@@ -33,8 +78,7 @@ pub(super) fn foreign(text: &str) -> Option<String> {
     {
         return None;
     }
-    let Proxy { configuration, page, .. } = PROXIES.iter().find(|proxy| (proxy.is_one)(&text))?;
-    Some(format!("this is {configuration}; Tollgate reads proxy.yaml: see {page}"))
+    ForeignProxy::ALL.into_iter().find(|proxy| proxy.is_one(&text))
 }
 
 struct Text<'a> {
@@ -231,11 +275,11 @@ mod tests {
             ("'_format_version': \"3.0\"\nservices: []", "a Kong configuration"),
             ("# of Kong\ndatabase = off\ndeclarative_config = /kong/kong.yml", "a Kong configuration"),
         ] {
-            let said = foreign(text).unwrap_or_else(|| panic!("{text}"));
-            assert!(
-                said.starts_with(&format!("this is {configuration}; Tollgate reads proxy.yaml: see ")),
-                "{said}"
-            );
+            let said = foreign("a.conf", text).unwrap_or_else(|| panic!("{text}"));
+            let begin = format!("this is {configuration}; Tollgate reads proxy.yaml: ");
+            assert!(said.starts_with(&begin), "{said}");
+            let is_converted = !said.contains("Caddyfile") && !said.contains("Envoy");
+            assert_eq!(said.contains("`tollgate convert a.conf`"), is_converted, "{said}");
         }
     }
 
@@ -251,7 +295,7 @@ mod tests {
             "frontend web\nupstream:\n  server a\n",
             "",
         ] {
-            assert_eq!(foreign(text), None, "{text}");
+            assert_eq!(foreign_proxy(text), None, "{text}");
         }
     }
 
@@ -263,7 +307,7 @@ mod tests {
                 [("nginx.conf", true), ("Caddyfile", true), ("traefik.yaml", true), ("proxy.yaml", false)]
             {
                 if let Ok(text) = fs::read_to_string(directory.join(name)) {
-                    assert_eq!(foreign(&text).is_some(), is_foreign, "{}/{name}", directory.display());
+                    assert_eq!(foreign_proxy(&text).is_some(), is_foreign, "{}/{name}", directory.display());
                 }
             }
         }
@@ -277,24 +321,24 @@ mod tests {
                 ("routes:", "routs:"),
             ] {
                 let mangled = text.replace(key, typo);
-                assert_eq!(foreign(&mangled), None, "{}: {key}", directory.display());
+                assert_eq!(foreign_proxy(&mangled), None, "{}: {key}", directory.display());
             }
             let all = text.replace("listeners:", "listner:").replace("policies:", "policy:");
             let all = all.replace("upstreams:", "upstream:").replace("routes:", "route:");
-            assert_eq!(foreign(&all), None, "{}", directory.display());
+            assert_eq!(foreign_proxy(&all), None, "{}", directory.display());
         }
         for path in fs::read_dir(root.join("tests/golden")).unwrap().map(|entry| entry.unwrap().path()) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if name.ends_with(".yaml") && !name.starts_with("of_another_") {
-                assert_eq!(foreign(&fs::read_to_string(&path).unwrap()), None, "{name}");
+                assert_eq!(foreign_proxy(&fs::read_to_string(&path).unwrap()), None, "{name}");
             }
         }
     }
 
     #[test]
     fn the_pages_are_there() {
-        for proxy in PROXIES {
-            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(proxy.page).exists(), "{}", proxy.page);
+        for proxy in ForeignProxy::ALL {
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(proxy.page()).exists(), "{}", proxy.page());
         }
     }
 }

@@ -53,7 +53,7 @@ pub fn load_from_stdin() -> Result<(Config, Warnings), Errors> {
 fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
     let text = read
         .map_err(|error| format!("cannot be read: {error}"))
-        .and_then(decode)
+        .and_then(|bytes| decode(name, bytes))
         .map_err(|message| Errors::new(name, "", &Secrets::default(), vec![Problem::of_file(message)]))?;
     parse_for(name, &text, &ImpatientLookup::default(), purpose)
 }
@@ -87,7 +87,7 @@ fn parse_for(
 ) -> Result<(Config, Warnings), Errors> {
     // Some editors begin a file with a byte order mark. It is not part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let wrong = |secrets: &Secrets, problems| match foreign(text) {
+    let wrong = |secrets: &Secrets, problems| match foreign(file_name, text) {
         Some(message) => Errors::new(file_name, "", &Secrets::default(), vec![Problem::of_file(message)]),
         None => Errors::new(file_name, text, secrets, problems),
     };
@@ -130,11 +130,11 @@ fn read(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
     }
 }
 
-fn decode(bytes: Vec<u8>) -> Result<String, String> {
+fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         // Comments in an older nginx.conf are in Latin-1, say.
-        foreign(&String::from_utf8_lossy(error.as_bytes()))
+        foreign(name, &String::from_utf8_lossy(error.as_bytes()))
             .unwrap_or_else(|| format!("cannot be read: byte {offset} is not UTF-8"))
     })
 }

@@ -9,8 +9,9 @@
 //!
 //! [`settings`] describes each setting for people and for editors.
 //!
-//! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
+//! Outside of this module, only `convert` sees YAML; the rest of the crate knows [`model`] only.
 
+pub mod argument;
 mod checks;
 mod errors;
 mod foreign;
@@ -25,9 +26,10 @@ mod secret_places;
 mod section;
 pub mod settings;
 mod value;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
+pub use foreign::{ForeignProxy, foreign_proxy};
 pub use interpolate::{Lookup, SystemLookup};
 pub use load::{load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;

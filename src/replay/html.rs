@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, Report, Timeline};
-use crate::text::{count, printable};
+use crate::text::{count, printable, thousands};
 
 const STYLE: &str = include_str!("report.css");
 /// The timeline, in units of its view box.
@@ -35,7 +35,7 @@ pub fn page(report: &Report, most_rows: usize) -> String {
                     p.soft { (time(&report.first)) " to " (time(&report.last)) " UTC" }
                     dl.tiles {
                         @for (name, number, class) in tiles.into_iter().filter(|(_, number, class)| *number > 0 || !class.is_empty()) {
-                            div { dt { (name) } dd class=(if number > 0 { class } else { "" }) { (grouped(number)) (share(number, *requests)) } }
+                            div { dt { (name) } dd class=(if number > 0 { class } else { "" }) { (thousands(number)) (share(number, *requests)) } }
                         }
                     }
                     (timeline(&report.timeline, &report.last))
@@ -61,7 +61,7 @@ fn timeline(Timeline { first, step, bars }: &Timeline, last: &str) -> Markup {
     html! {
         figure {
             figcaption {
-                "Requests over time, " (step) " a bar, at most " (grouped(highest)) ": "
+                "Requests over time, " (step) " a bar, at most " (thousands(highest)) ": "
                 span.key.requests { "all" } " " span.key.shadow { "denied by mode: shadow" } " " span.key.denied { "denied" }
             }
             svg viewBox={ "0 0 " (bars.len() * BAR_WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img"
@@ -72,7 +72,7 @@ fn timeline(Timeline { first, step, bars }: &Timeline, last: &str) -> Markup {
                     ];
                     @for (class, part) in parts.into_iter().filter(|(_, part)| *part > 0) {
                         rect class=(class) x=(nth * BAR_WIDTH) y=(HEIGHT - height(part)) width=(BAR_WIDTH - 1) height=(height(part)) {
-                            title { (grouped(bar.requests)) " requests, " (grouped(bar.denied)) " denied" }
+                            title { (thousands(bar.requests)) " requests, " (thousands(bar.denied)) " denied" }
                         }
                     }
                 }
@@ -93,10 +93,10 @@ fn policies(policies: &[PolicyReport]) -> Markup {
                 tr {
                     th scope="row" { (policy.policy) }
                     td { (policy.mode) }
-                    td.number { (grouped(policy.checked)) }
-                    td.number { (grouped(policy.denied)) }
-                    td.number { (grouped(policy.delayed)) }
-                    td.number { (grouped(policy.not_in_log)) }
+                    td.number { (thousands(policy.checked)) }
+                    td.number { (thousands(policy.denied)) }
+                    td.number { (thousands(policy.delayed)) }
+                    td.number { (thousands(policy.not_in_log)) }
                     td { (minute(policy.worst_minute.as_ref())) }
                     td { (closeness(&policy.closeness)) }
                 }
@@ -108,7 +108,7 @@ fn policies(policies: &[PolicyReport]) -> Markup {
 fn minute(worst: Option<&Minute>) -> Markup {
     html! {
         @if let Some(Minute { minute, requests, denied }) = worst {
-            (time(minute)) br; span.soft { (grouped(*denied)) " of " (grouped(*requests)) " denied" }
+            (time(minute)) br; span.soft { (thousands(*denied)) " of " (thousands(*requests)) " denied" }
         } @else { "–" }
     }
 }
@@ -129,7 +129,7 @@ fn closeness(closeness: &Closeness) -> Markup {
             dl.closeness { @for (name, class, part) in parts {
                 div {
                     dt { (name) }
-                    dd { meter.(class) min="0" max=(keys) value=(part) {} " " (grouped(part)) " " span.soft { (share(part, keys)) } }
+                    dd { meter.(class) min="0" max=(keys) value=(part) {} " " (thousands(part)) " " span.soft { (share(part, keys)) } }
                 }
             } }
         }
@@ -149,8 +149,8 @@ fn limited(keys: &[LimitedKey], most_rows: usize) -> Markup {
                     tr {
                         th scope="row" { bdi { (printable(&key.key)) } }
                         td { (key.policy) @if key.mode == "shadow" { br; span.soft { "shadow" } } }
-                        td.number { (grouped(key.requests)) }
-                        td.number { (grouped(key.denied)) }
+                        td.number { (thousands(key.requests)) }
+                        td.number { (thousands(key.denied)) }
                         td {
                             @match (key.hint, &key.reasons) {
                                 (Some(hint), Some(reasons)) => { (hint) br; span.soft { bdi { (printable(reasons)) } } }
@@ -188,8 +188,8 @@ fn compared(comparison: &Comparison, most_rows: usize) -> Markup {
                 tbody { @for ChangedClient { client, newly_denied, freed, denied_by, freed_from, first, last } in clients.iter().take(most_rows) {
                     tr {
                         th scope="row" { bdi { (printable(client)) } }
-                        td.number { (grouped(*newly_denied)) } td { (denied_by.join(", ")) }
-                        td.number { (grouped(*freed)) } td { (freed_from.join(", ")) }
+                        td.number { (thousands(*newly_denied)) } td { (denied_by.join(", ")) }
+                        td.number { (thousands(*freed)) } td { (freed_from.join(", ")) }
                         td { (time(first)) br; (time(last)) }
                     }
                 } }
@@ -212,27 +212,4 @@ fn share(part: u64, of: u64) -> String {
 /// `2026-07-03 12:00:01`
 fn time(rfc3339: &str) -> String {
     rfc3339.chars().take(19).map(|character| if character == 'T' { ' ' } else { character }).collect()
-}
-
-/// `1,234,567`
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_grouped() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
 }

@@ -27,6 +27,8 @@ pub struct Report {
     pub unreadable: UnreadableLines,
     /// Logs without a request.
     pub without_requests: Vec<String>,
+    /// Logs whose compressed data is damaged: they were not read to the end.
+    pub broken_off: Vec<String>,
     /// Requests replayed at a later time than logged, because their lines were too far out of order.
     pub late: u64,
     /// Requests without a host in the log: the host of the first matching route was assumed. 0 if no route has `hosts`.
@@ -83,6 +85,12 @@ impl Report {
         if !self.without_requests.is_empty() {
             notes.push(format!("Without requests: {}.", self.without_requests.join(", ")));
         }
+        if !self.broken_off.is_empty() {
+            notes.push(format!(
+                "Not read to the end, since the compressed data is damaged: {}.",
+                self.broken_off.join(", ")
+            ));
+        }
         if self.spread {
             notes.push(
                 "The log has whole seconds. The requests of a second were spread evenly over it.".to_owned(),
@@ -91,7 +99,9 @@ impl Report {
         if self.unreadable.count > 0 {
             let examples = self.unreadable.examples.join(", ");
             let lines = count(self.unreadable.count, "line");
-            notes.push(format!("{lines} could not be read, such as {examples}."));
+            let reason =
+                self.unreadable.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            notes.push(format!("{lines} could not be read, such as {examples}{reason}."));
         }
         notes
     }

@@ -167,6 +167,7 @@ impl Tally {
             unchecked: self.unchecked,
             unreadable: notes.unreadable.clone(),
             without_requests: notes.without_requests.clone(),
+            broken_off: notes.broken_off.clone(),
             late: notes.late,
             without_host: 0,
             spread: notes.is_spread,

@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 32] = [
+const MAY_KNOW: [(&str, &[&str]); 34] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -19,9 +19,11 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "app",
             "admin",
             "api_keys",
+            "convert",
             "file",
             "access_logs",
             "replay",
+            "suggest",
             "abuse",
             "memory_budget",
             "config",
@@ -85,7 +87,22 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "text",
         ],
     ),
+    (
+        "suggest",
+        &[
+            "replay",
+            "access_logs",
+            "proxy",
+            "identity",
+            "limit",
+            "store::memory",
+            "config",
+            "config::model",
+            "telemetry",
+        ],
+    ),
     ("access_logs", &["limit"]),
+    ("convert", &["config", "config::model", "file"]),
     (
         "proxy",
         &[
@@ -210,8 +227,8 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
     ("prost", &["proxy", "upstream"]),
-    ("regex", &["config"]),
-    ("regex_syntax", &["config"]),
+    ("regex", &["config", "convert"]),
+    ("regex_syntax", &["config", "convert"]),
     ("jsonwebtoken", &["identity", "jwt_keys"]),
     ("icu_properties", &["text"]),
     ("opentelemetry", &["telemetry"]),

@@ -32,8 +32,8 @@ pub(super) use origin::origin;
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern, stripped_prefix, suggest_hosts};
 pub(super) use placeholders::{Placeholders, suggest_field};
 pub(super) use quantity::{
-    MAX_BYTES, MAX_LIMIT, body_size, count, duration, factor, number, percentage, quota, quota_of_bytes,
-    rate, size, suggest_rate, suggest_size,
+    MAX_BYTES, MAX_DURATION, MAX_LIMIT, body_size, count, duration, factor, number, percentage, quota,
+    quota_of_bytes, rate, size, suggest_rate, suggest_size,
 };
 pub(super) use template::template;
 pub(super) use urls::{

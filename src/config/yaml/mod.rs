@@ -9,5 +9,5 @@ mod parse;
 mod quoting;
 
 pub(super) use listing::read_listing;
-pub(super) use node::{Key, Node, NodeKind};
-pub(super) use parse::parse;
+pub(crate) use node::{Key, Node, NodeKind};
+pub(crate) use parse::parse;

@@ -9,15 +9,15 @@ use crate::config::Location;
 
 /// A value and its location. A value that an alias or a merge refers to has the location of the anchor.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::config) struct Node {
-    pub(in crate::config) location: Location,
+pub(crate) struct Node {
+    pub(crate) location: Location,
     /// Its bytes in the file. A scalar includes its quotes.
-    pub(in crate::config) span: Range<usize>,
-    pub(in crate::config) kind: NodeKind,
+    pub(crate) span: Range<usize>,
+    pub(crate) kind: NodeKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::config) enum NodeKind {
+pub(crate) enum NodeKind {
     /// Nothing, `~` or `null`.
     Null,
     /// The text, without its quotes.
@@ -33,14 +33,14 @@ pub(in crate::config) enum NodeKind {
 
 /// The key of a mapping and its location.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::config) struct Key {
-    pub(in crate::config) location: Location,
-    pub(in crate::config) span: Range<usize>,
-    pub(in crate::config) name: String,
+pub(crate) struct Key {
+    pub(crate) location: Location,
+    pub(crate) span: Range<usize>,
+    pub(crate) name: String,
 }
 
 impl Node {
-    pub(in crate::config) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         self.kind == NodeKind::Null
     }
 

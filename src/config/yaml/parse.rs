@@ -12,16 +12,16 @@ use super::{
 use crate::config::{Location, Problem, redact::mask_credentials};
 
 /// A document, and errors for its repeated keys. The tree has the first value of a repeated key.
-pub(in crate::config) struct Document {
-    pub(in crate::config) root: Node,
-    pub(in crate::config) duplicates: Vec<Problem>,
+pub(crate) struct Document {
+    pub(crate) root: Node,
+    pub(crate) duplicates: Vec<Problem>,
 }
 
 /// Reads one YAML document.
 ///
 /// # Errors
 /// It is not YAML, or exceeds the limits on size and depth.
-pub(in crate::config) fn parse(text: &str) -> Result<Document, Problem> {
+pub(crate) fn parse(text: &str) -> Result<Document, Problem> {
     match raw(text, DuplicateKeyPolicy::Error) {
         Ok(root) => Ok(Document { root: Node::new(root, text), duplicates: Vec::new() }),
         // The parser stops at the first repeated key. Parse again to find all errors.

@@ -194,6 +194,7 @@ fn each_command_says_in_its_help_how_it_ends() {
         "run",
         "check",
         "replay",
+        "convert",
         "explain-setting",
         "schema",
         "demo",
@@ -294,7 +295,8 @@ fn a_configuration_of_another_proxy_is_called_by_its_name() {
             (ended.code, ended.stderr.as_str()),
             (
                 Some(78),
-                "nginx.conf: this is an nginx configuration; Tollgate reads proxy.yaml: see docs/migration/nginx.md\n"
+                "nginx.conf: this is an nginx configuration; Tollgate reads proxy.yaml: `tollgate convert \
+                 nginx.conf` converts it; see docs/migration/nginx.md\n"
             )
         );
     }

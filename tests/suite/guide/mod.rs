@@ -35,6 +35,14 @@ impl Page {
         assert_eq!(found.next(), None, "{} has several blocks with {mark}", self.name);
         block.to_owned()
     }
+
+    /// The commands of its console block with `mark`, each with what stands below it.
+    #[track_caller]
+    fn steps(&self, mark: &str) -> Vec<(String, String)> {
+        let block = format!("\n{}", self.block("console", mark));
+        let steps = block.split("\n$ ").skip(1).map(|step| step.split_once('\n').unwrap_or((step, "")));
+        steps.map(|(line, shown)| (line.to_owned(), shown.to_owned())).collect()
+    }
 }
 
 /// Replaces what has to be there.

@@ -77,9 +77,7 @@ impl Task {
 
     /// The commands of the block with `mark`, each with what stands below it.
     fn steps(&self, mark: &str) -> Vec<(String, String)> {
-        let block = format!("\n{}", self.page.block("console", mark));
-        let steps = block.split("\n$ ").skip(1).map(|step| step.split_once('\n').unwrap_or((step, "")));
-        steps.map(|(line, shown)| (line.to_owned(), shown.to_owned())).collect()
+        self.page.steps(mark)
     }
 
     /// Each command of the block with `mark` prints what stands below it.
@@ -310,7 +308,7 @@ fn an_office() {
 #[test]
 fn try_a_limit() {
     let log = [("policies:\n", "access_log: { format: json, to: stdout }\npolicies:\n")];
-    let task = Task::start("try-a-limit", "shadow", &log, Origin::ok());
+    let task = Task::start("from-shadow-to-enforced", "shadow", &log, Origin::ok());
     assert_eq!(admitted(&task.tollgate, 131, &[("user-agent", "curl/8.14.1")]), 131);
     task.shows("tollgate policies");
     eventually("all are logged", || task.tollgate.stdout().len() == 131);
@@ -318,11 +316,26 @@ fn try_a_limit() {
     fs::write(task.directory.path().join("access.log"), log).unwrap();
     task.shows("jq");
     fs::copy(task.tollgate.directory().join("proxy.yaml"), task.directory.path().join("proxy.yaml")).unwrap();
-    task.shows("tollgate replay");
+    task.shows("tollgate replay access.log");
+    task.shows("--compare");
     let file = task.tollgate.directory().join("proxy.yaml");
     let yaml = fs::read_to_string(&file).unwrap();
     fs::write(&file, replace(&yaml, &[(", mode: shadow", "")])).unwrap();
     task.shows("tollgate reload");
+}
+
+#[test]
+fn find_the_right_limit() {
+    let page = Page::open("tasks/find-the-right-limit.md");
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("traffic.py"), page.block("python", "access.log")).unwrap();
+    printed(&mut shell(directory.path(), "python3 traffic.py"));
+    for mark in ["# Suggested by", "tollgate replay"] {
+        for (line, shown) in page.steps(mark) {
+            let printed = printed(&mut shell(directory.path(), &line));
+            assert!(alike(&shown, &printed), "{line}\n{printed}\nin place of\n{shown}");
+        }
+    }
 }
 
 #[test]

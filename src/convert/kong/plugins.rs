@@ -1,0 +1,680 @@
+//! Plugins become policies, and settings of routes.
+
+use super::{Kong, leftovers, transformers};
+use crate::convert::{
+    document::{Fields, Item},
+    draft::resource_name,
+    route_draft::{Action, RouteDraft, duration},
+    yaml::{Comment, Map, Node},
+};
+
+/// A plugin, and what it is for. Without service, route and consumer, it is global.
+pub(super) struct Plugin<'d> {
+    pub(super) name: &'d str,
+    pub(super) item: Item<'d>,
+    service: Option<usize>,
+    route: Option<usize>,
+    consumer: Option<String>,
+    pub(super) is_enabled: bool,
+}
+
+impl<'d> Plugin<'d> {
+    pub(super) fn new(
+        item: Item<'d>,
+        service: Option<usize>,
+        route: Option<usize>,
+        consumer: Option<&str>,
+    ) -> Self {
+        let fields = item.fields();
+        Self {
+            name: fields.text("name").unwrap_or_default(),
+            item,
+            service,
+            route,
+            consumer: consumer.map(str::to_owned),
+            is_enabled: fields.take("enabled").is_none_or(|item| item.text() != Some("false")),
+        }
+    }
+
+    /// How specific it is for a route. `None`: it is not for this route.
+    fn specificity(&self, service: Option<usize>, route: usize) -> Option<u8> {
+        match (self.route, self.service) {
+            _ if !self.is_enabled || self.consumer.is_some() => None,
+            (Some(of), _) => (of == route).then_some(2),
+            (None, Some(of)) => (Some(of) == service).then_some(1),
+            (None, None) => Some(0),
+        }
+    }
+}
+
+/// Settings of Redis in versions before 3.8, behind `redis_`.
+const REDIS_KEYS: [&str; 9] =
+    ["host", "password", "port", "database", "ssl", "username", "timeout", "ssl_verify", "server_name"];
+
+/// The windows of `rate-limiting`.
+const WINDOWS: [(&str, &str); 6] =
+    [("second", "1s"), ("minute", "1m"), ("hour", "1h"), ("day", "1d"), ("month", "month"), ("year", "365d")];
+
+impl<'d> Kong<'d> {
+    /// Applies the plugins that are for a route.
+    pub(super) fn apply_plugins(
+        &mut self,
+        service: Option<usize>,
+        route: usize,
+        draft: &mut RouteDraft,
+        is_first: bool,
+    ) {
+        let mut names: Vec<&str> = Vec::new();
+        for plugin in self.plugins.iter().filter(|plugin| plugin.specificity(service, route).is_some()) {
+            if !names.contains(&plugin.name) {
+                names.push(plugin.name);
+            }
+        }
+        self.uses_keys = self
+            .plugins
+            .iter()
+            .any(|plugin| plugin.name == "key-auth" && plugin.is_enabled && plugin.consumer.is_none());
+        if self.uses_keys && !names.contains(&"key-auth") {
+            draft.require = Some("none");
+        }
+        for name in &names {
+            let candidates = self.plugins.iter().enumerate().filter(|(_, plugin)| plugin.name == *name);
+            let best = candidates
+                .filter_map(|(nth, plugin)| Some((plugin.specificity(service, route)?, nth)))
+                .max_by_key(|(rank, nth)| (*rank, std::cmp::Reverse(*nth)));
+            if let Some((_, nth)) = best {
+                let mut comments = Vec::new();
+                self.apply(nth, draft, &mut comments);
+                if is_first {
+                    draft.comments.append(&mut comments);
+                }
+            }
+        }
+        if names.contains(&"key-auth") && !names.contains(&"rate-limiting") {
+            draft.policies.extend(self.consumer_policy());
+        }
+    }
+
+    fn apply(&mut self, nth: usize, route: &mut RouteDraft, comments: &mut Vec<Comment>) {
+        let Some(plugin) = self.plugins.get(nth) else { return };
+        let (name, item) = (plugin.name, plugin.item);
+        let fields = item.fields();
+        fields.ignore(&["name", "enabled", "service", "route", "consumer", "protocols", "ordering"]);
+        let config = fields.fields("config");
+        match name {
+            "rate-limiting" | "rate-limiting-advanced" => {
+                let names = match self.policies.get(&nth) {
+                    Some(names) => names.clone(),
+                    None => {
+                        let names = if name == "rate-limiting" {
+                            self.rate_limiting(nth, &config)
+                        } else {
+                            self.advanced(nth, &config)
+                        };
+                        self.policies.insert(nth, names.clone());
+                        names
+                    }
+                };
+                route.policies.extend(names);
+                return;
+            }
+            "key-auth" => {
+                if config.text("anonymous").is_some() {
+                    route.require = Some("none");
+                }
+                return;
+            }
+            "jwt" => {
+                if self.consumers.has_tokens() {
+                    route.require = Some("user");
+                } else {
+                    comments.push(item.note(
+                        "`jwt`: this file has no `jwt_secrets`. This route serves \
+                        only this machine until you set `user: [{ jwt: … }]` and write `require: user` \
+                        in place of `allow`",
+                    ));
+                    route.is_closed = true;
+                }
+                for key in ["uri_param_names", "cookie_names"] {
+                    if let Some(names) =
+                        config.take(key).filter(|item| !item.items().is_empty() && item.texts() != ["jwt"])
+                    {
+                        comments.push(names.note(format!("`{key}`: tokens are read from a header")));
+                    }
+                }
+                config.ignore(&[
+                    "key_claim_name",
+                    "secret_is_base64",
+                    "claims_to_verify",
+                    "header_names",
+                    "run_on_preflight",
+                    "anonymous",
+                    "realm",
+                    "maximum_expiration",
+                    "uri_param_names",
+                ]);
+            }
+            "acl" => {
+                let groups: Vec<_> =
+                    ["allow", "whitelist"].iter().flat_map(|key| config.texts(key)).collect();
+                config.ignore(&[
+                    "hide_groups_header",
+                    "always_use_authenticated_groups",
+                    "include_consumer_groups",
+                ]);
+                if let Some(deny) = ["deny", "blacklist"]
+                    .iter()
+                    .find_map(|key| config.take(key))
+                    .filter(|item| !item.items().is_empty())
+                {
+                    comments.push(
+                        deny.note("`deny`: give the keys of all other customers `routes`, in keys.yaml"),
+                    );
+                    route.is_closed = true;
+                }
+                if !groups.is_empty() && !self.consumers.all_in(&groups) {
+                    let members = self.consumers.members(&groups).join(", ");
+                    comments.push(item.note(format!(
+                        "`acl`: only keys of {} may use this route. Write `routes` at the other keys in \
+                            keys.yaml, without {}. This route serves \
+                         only this machine until you remove `allow`",
+                        if members.is_empty() { "the groups" } else { &members },
+                        route.name
+                    )));
+                    route.is_closed = true;
+                }
+            }
+            "ip-restriction" => {
+                for key in ["allow", "whitelist"] {
+                    route.allow.extend(config.texts(key).into_iter().map(str::to_owned));
+                }
+                for key in ["deny", "blacklist"] {
+                    route.deny.extend(config.texts(key).into_iter().map(str::to_owned));
+                }
+                for key in ["status", "message"] {
+                    if let Some(item) =
+                        config.take(key).filter(|item| !item.is_null() && item.text() != Some("403"))
+                    {
+                        comments.push(item.note(format!(
+                            "`{key}`: these clients get 403 with problem \
+                                details"
+                        )));
+                    }
+                }
+            }
+            "request-size-limiting" => {
+                let size = config.number("allowed_payload_size").unwrap_or(128);
+                let bits = match config.text("size_unit").unwrap_or("megabytes") {
+                    "bytes" => 0,
+                    "kilobytes" => 10,
+                    _ => 20,
+                };
+                route.max_body = Some(size << bits);
+                if config.is_true("require_content_length") {
+                    comments.push(
+                        item.note(
+                            "`require_content_length`: bodies without a length are measured as they come",
+                        ),
+                    );
+                }
+            }
+            "cors" => route.cors = Some(cors(&config, comments)),
+            "request-termination" => {
+                let status = config.number("status_code").unwrap_or(503);
+                let mut reply = Map::new().with("status", status);
+                match (config.text("body"), config.text("message")) {
+                    (Some(body), _) => {
+                        reply.set("body", body);
+                        if let Some(kind) = config.text("content_type") {
+                            reply.set("content_type", kind);
+                        }
+                    }
+                    (None, Some(message)) => {
+                        reply.set("body", format!("{{\"message\":{}}}", serde_json::Value::from(message)))
+                    }
+                    (None, None) => {}
+                }
+                if let Some(trigger) = config.take("trigger").filter(|item| !item.is_null()) {
+                    comments.push(trigger.note(
+                        "`trigger`: write a route with this header or query parameter before this one",
+                    ));
+                } else if matches!(status, 200..=299 | 400..=599) {
+                    route.action = Action::Reply(reply);
+                } else {
+                    comments.push(item.note(format!("{status} is no status that `reply` takes")));
+                }
+            }
+            "request-transformer" | "request-transformer-advanced" => {
+                transformers::request(&config, route, item, comments)
+            }
+            "response-transformer" | "response-transformer-advanced" => {
+                transformers::response(&config, route, item, comments)
+            }
+            "correlation-id" => {
+                let header = config.text("header_name").unwrap_or("Kong-Request-ID").to_ascii_lowercase();
+                self.draft.settings.set("request_id", header);
+                // They are UUIDs here, told to the client as well.
+                config.ignore(&["generator", "echo_downstream"]);
+            }
+            "basic-auth"
+            | "hmac-auth"
+            | "ldap-auth"
+            | "ldap-auth-advanced"
+            | "oauth2"
+            | "oauth2-introspection"
+            | "openid-connect"
+            | "mtls-auth"
+            | "jwt-signer"
+            | "key-auth-enc"
+            | "vault-auth"
+            | "saml"
+            | "opa"
+            | "header-cert-auth"
+            | "session" => {
+                let hint = match name {
+                    "openid-connect" => {
+                        "set `user: [{ jwt: { issuer: …, discover: true } }]` and `require: user`"
+                    }
+                    "mtls-auth" => "set `client_ca` of a listener with TLS",
+                    _ => {
+                        "use API keys (`api_keys`), tokens (`user: [{ jwt: … }]`), or check this in the \
+                            service"
+                    }
+                };
+                comments.push(item.note(format!(
+                    "`{name}`: {hint}. This route serves only this machine until you remove `allow`"
+                )));
+                route.is_closed = true;
+                return;
+            }
+            _ => {
+                let hint = match name {
+                    "prometheus" | "statsd" | "datadog" | "statsd-advanced" => {
+                        "/metrics of the admin port is for Prometheus"
+                    }
+                    "http-log" | "file-log" | "tcp-log" | "udp-log" | "syslog" | "loggly" | "kafka-log"
+                    | "splunk-log" => "see `access_log`",
+                    "zipkin" | "opentelemetry" => "see `tracing`",
+                    "proxy-cache" | "proxy-cache-advanced" => "Tollgate does not cache",
+                    "bot-detection" => {
+                        "any client can send any User-Agent; see `deny` for networks, and bans"
+                    }
+                    "response-ratelimiting" => {
+                        "a policy whose cost the response tells: `cost: { response: { header: … } }`"
+                    }
+                    "acme" => "let certbot or lego write certificates",
+                    _ => "it has no equal",
+                };
+                let comment = item.note(format!("`{name}`: {hint}"));
+                if self.told.insert(item.place().to_string()) {
+                    comments.push(comment);
+                }
+                return;
+            }
+        }
+        comments.extend(leftovers(&config, name));
+        comments.extend(leftovers(&fields, name));
+    }
+
+    /// A name for a policy of a plugin.
+    fn policy_name(&self, nth: usize, suffix: &str) -> String {
+        let plugin = self.plugins.get(nth);
+        let of =
+            |item: Option<&Item<'d>>| item.and_then(|item| item.fields().text("name")).map(str::to_owned);
+        let scope = plugin.and_then(|plugin| match (plugin.route, plugin.service) {
+            (Some(route), _) => of(self.routes.get(route).map(|(_, item)| item)),
+            (None, Some(service)) => of(self.services.get(service)),
+            (None, None) => None,
+        });
+        let name = scope.map_or_else(|| suffix.to_owned(), |scope| format!("{scope}-{suffix}"));
+        resource_name(&name, |name| self.draft.policies.has(name))
+    }
+
+    /// What `limit_by` counts by.
+    fn key(&self, by: &str, config: &Fields<'d>, comments: &mut Vec<Comment>) -> (String, bool) {
+        let has_tokens = self.plugins.iter().any(|plugin| plugin.name == "jwt" && plugin.is_enabled)
+            && self.consumers.has_tokens();
+        match by {
+            "consumer" | "consumer-group" if self.uses_keys => ("customer".to_owned(), true),
+            "credential" if self.uses_keys => ("api_key".to_owned(), true),
+            "consumer" | "credential" | "consumer-group" if has_tokens => ("user".to_owned(), true),
+            // Without a consumer, Kong counts by address.
+            "consumer" | "credential" | "consumer-group" | "ip" => ("ip".to_owned(), false),
+            "header" => {
+                let name = config.text("header_name").unwrap_or("x-api-key").to_ascii_lowercase();
+                (format!("header:{name}"), true)
+            }
+            "service" => ("global".to_owned(), false),
+            "path" => {
+                let path = config.text("path").unwrap_or_default();
+                comments.push(config.note(format!(
+                    "`limit_by: path`: Kong has one count for {path}, and one for each address \
+                        elsewhere; write a route for {path} with a policy with \
+                     `key: global`"
+                )));
+                ("ip".to_owned(), false)
+            }
+            other => {
+                comments.push(config.note(format!("`limit_by: {other}` has no equal: counted by address")));
+                ("ip".to_owned(), false)
+            }
+        }
+    }
+
+    fn rate_limiting(&mut self, nth: usize, config: &Fields<'d>) -> Vec<String> {
+        let mut comments = Vec::new();
+        let limits = limits(config, &mut comments);
+        if limits.is_empty() {
+            self.draft.head.push(config.note("`rate-limiting` without limits: not converted"));
+            return Vec::new();
+        }
+        let by = config.text("limit_by").unwrap_or("consumer");
+        let (key, may_lack) = self.key(by, config, &mut comments);
+        let mut policy = Map::new().with("algorithm", "fixed_window").with("key", key.as_str());
+        if may_lack {
+            policy.set("missing", "ip");
+        }
+        set_limits(&mut policy, &limits);
+        let overrides = self.overrides(nth, &key, &mut comments);
+        if !overrides.is_empty() {
+            policy.set("overrides", overrides);
+        }
+        match config.text("policy").unwrap_or("local") {
+            "local" => {}
+            "redis" => self.store(config, &mut policy),
+            _ => comments.push(config.note(
+                "`policy: cluster`: to count over several instances, set `store: { redis: … \
+                    }`",
+            )),
+        }
+        // Redis' settings count with `policy: redis` only.
+        config.ignore(&["fault_tolerant", "sync_rate", "header_name", "path", "redis"]);
+        for key in REDIS_KEYS {
+            config.take(&format!("redis_{key}"));
+        }
+        self.reply(config, &mut policy);
+        comments.extend(leftovers(config, "rate-limiting"));
+        let name = self.policy_name(nth, "rate");
+        let mut node = Node::from(policy);
+        node.comments = comments;
+        self.draft.policies.set(&name, node);
+        vec![name]
+    }
+
+    /// `rate-limiting-advanced`, of Kong Enterprise.
+    fn advanced(&mut self, nth: usize, config: &Fields<'d>) -> Vec<String> {
+        let numbers = |key: &str| -> Vec<u64> {
+            config.texts(key).iter().filter_map(|text| text.parse().ok()).collect()
+        };
+        let pairs: Vec<(u64, u64)> = numbers("limit").into_iter().zip(numbers("window_size")).collect();
+        let mut comments = Vec::new();
+        let by = config.text("identifier").unwrap_or("consumer");
+        let (key, may_lack) = self.key(by, config, &mut comments);
+        let is_fixed = config.text("window_type") == Some("fixed");
+        let groups: Vec<Vec<(u64, u64)>> =
+            if is_fixed { vec![pairs] } else { pairs.into_iter().map(|pair| vec![pair]).collect() };
+        let strategy = config.text("strategy").unwrap_or("local");
+        let counts_denied = config.take("disable_penalty").is_none_or(|item| !item.is_true());
+        config.ignore(&[
+            "namespace",
+            "sync_rate",
+            "dictionary_name",
+            "header_name",
+            "path",
+            "retry_after_jitter_max",
+            "lock_dictionary_name",
+            "redis",
+            "disable_penalty",
+        ]);
+        let mut names = Vec::new();
+        for pairs in groups.into_iter().filter(|pairs| !pairs.is_empty()) {
+            let algorithm = if is_fixed { "fixed_window" } else { "sliding_counter" };
+            let mut policy = Map::new().with("algorithm", algorithm).with("key", key.as_str());
+            if may_lack {
+                policy.set("missing", "ip");
+            }
+            let written: Vec<_> = pairs
+                .iter()
+                .map(|(limit, seconds)| format!("{limit}/{}", duration(seconds * 1000)))
+                .collect();
+            set_limits(&mut policy, &written);
+            if counts_denied {
+                policy.set("count_denied", true);
+            }
+            if strategy == "redis" {
+                self.store(config, &mut policy);
+            }
+            self.reply(config, &mut policy);
+            let name = self.policy_name(nth, "burst");
+            let mut node = Node::from(policy);
+            node.comments = std::mem::take(&mut comments);
+            self.draft.policies.set(&name, node);
+            names.push(name);
+        }
+        self.draft.head.extend(leftovers(config, "rate-limiting-advanced"));
+        names
+    }
+
+    /// `reply` of a policy, unless it is Kong's default, and whether clients are told their limits.
+    fn reply(&mut self, config: &Fields<'d>, policy: &mut Map) {
+        let status = config.number("error_code").unwrap_or(429);
+        let message = config.text("error_message").filter(|message| *message != "API rate limit exceeded");
+        if status != 429 || message.is_some() {
+            let mut reply = Map::new().with("status", status);
+            if let Some(message) = message {
+                reply.set("content_type", "application/json");
+                reply.set("body", format!("{{\"message\":{}}}", serde_json::Value::from(message)));
+            }
+            policy.set("reply", reply);
+        }
+        self.hides_headers.insert(config.is_true("hide_client_headers"));
+    }
+
+    /// `store.redis`, once.
+    fn store(&mut self, config: &Fields<'d>, policy: &mut Map) {
+        let redis = config.fields("redis");
+        let text = |key: &str| redis.text(key).or_else(|| config.text(&format!("redis_{key}")));
+        if let Some(host) = text("host") {
+            let scheme = if text("ssl") == Some("true") { "rediss" } else { "redis" };
+            let database = text("database")
+                .filter(|database| *database != "0")
+                .map(|database| format!("/{database}"))
+                .unwrap_or_default();
+            let url = format!("{scheme}://{host}:{}{database}", text("port").unwrap_or("6379"));
+            let setting = Map::new().with("url", url);
+            let mut comments = Vec::new();
+            if text("username").or(text("password")).is_some() {
+                // A secret stays where it is.
+                comments.push(config.note(
+                    "the password of Redis is not copied: write the URL as redis://USER:PASSWORD@HOST:PORT",
+                ));
+            }
+            let mut node = Node::from(Map::new().with("redis", setting));
+            node.comments = comments;
+            let is_other = self.draft.settings.get("store").is_some_and(|other| other.value != node.value);
+            match is_other {
+                true => self
+                    .draft
+                    .head
+                    .push(config.note("another Redis: Tollgate has one store for all policies")),
+                false => self.draft.settings.set("store", node),
+            }
+        } else {
+            self.draft
+                .head
+                .push(config.note("`policy: redis` without a host: set `store: { redis: { url: … } }`"));
+        }
+        if config.take("fault_tolerant").is_some_and(|item| item.text() == Some("false")) {
+            policy.set("on_store_error", "deny");
+        }
+    }
+
+    /// The limits of consumers that have a plugin of their own, which precedes the others.
+    fn overrides(&self, nth: usize, key: &str, comments: &mut Vec<Comment>) -> Vec<Map> {
+        let Some(base) = self.plugins.get(nth) else { return Vec::new() };
+        let of_consumers = self.plugins.iter().filter(|plugin| {
+            let same_route = plugin.route.is_none() || plugin.route == base.route;
+            let same_service = plugin.service.is_none() || plugin.service == base.service;
+            plugin.name == "rate-limiting"
+                && plugin.consumer.is_some()
+                && plugin.is_enabled
+                && same_route
+                && same_service
+        });
+        let mut overrides = Vec::new();
+        for plugin in of_consumers {
+            let config = plugin.item.fields().fields("config");
+            let limits = limits(&config, comments);
+            let Some(consumer) = plugin.consumer.as_deref().filter(|_| !limits.is_empty()) else { continue };
+            if key != "customer" {
+                comments.push(plugin.item.note(format!(
+                    "the limits of {consumer}: this policy does not count by customer, so they do not apply"
+                )));
+                continue;
+            }
+            let mut written = Map::new().with("customer", consumer);
+            set_limits(&mut written, &limits);
+            overrides.push(written);
+        }
+        overrides
+    }
+
+    /// The policy for routes without limits, of consumers that have some.
+    fn consumer_policy(&mut self) -> Option<String> {
+        const NAME: &str = "consumers";
+        if !self.uses_keys || self.draft.policies.has(NAME) {
+            return self.draft.policies.has(NAME).then(|| NAME.to_owned());
+        }
+        let mut comments =
+            vec![Comment::Plain("Only customers with a limit of their own are limited.".to_owned())];
+        let mut overrides = Vec::new();
+        for plugin in self.plugins.iter().filter(|plugin| plugin.name == "rate-limiting" && plugin.is_enabled)
+        {
+            let config = plugin.item.fields().fields("config");
+            let limits = limits(&config, &mut comments);
+            if let Some(consumer) = plugin
+                .consumer
+                .as_deref()
+                .filter(|_| plugin.route.is_none() && plugin.service.is_none() && !limits.is_empty())
+            {
+                let mut written = Map::new().with("customer", consumer);
+                set_limits(&mut written, &limits);
+                overrides.push(written);
+            }
+        }
+        if overrides.is_empty() {
+            return None;
+        }
+        let policy = Map::new()
+            .with("algorithm", "fixed_window")
+            .with("key", "customer")
+            .with("limit", "1000000000/1s")
+            .with("overrides", overrides);
+        let mut node = Node::from(policy);
+        node.comments = comments;
+        self.draft.policies.set(NAME, node);
+        Some(NAME.to_owned())
+    }
+
+    /// Notes about plugins that no route has.
+    pub(super) fn global_notes(&mut self) {
+        let disabled: Vec<_> = self
+            .plugins
+            .iter()
+            .filter(|plugin| !plugin.is_enabled)
+            .map(|plugin| plugin.item.note(format!("`{}` is not enabled: not converted", plugin.name)))
+            .collect();
+        let others: Vec<_> = self
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.is_enabled && plugin.consumer.is_some() && plugin.name != "rate-limiting")
+            .map(|plugin| {
+                plugin.item.note(format!(
+                    "`{}` of {}: only limits can differ between customers",
+                    plugin.name,
+                    plugin.consumer.as_deref().unwrap_or_default()
+                ))
+            })
+            .collect();
+        self.draft.head.extend(disabled.into_iter().chain(others));
+    }
+}
+
+/// The limits of `rate-limiting`.
+fn limits(config: &Fields<'_>, comments: &mut Vec<Comment>) -> Vec<String> {
+    let mut limits = Vec::new();
+    for (key, window) in WINDOWS {
+        let Some(count) = config.number(key).filter(|count| *count > 0) else { continue };
+        if key == "year" {
+            comments.push(config.note("`year` is a window of 365 days here, not a year of the calendar"));
+        }
+        limits.push(format!("{count}/{window}"));
+    }
+    limits
+}
+
+fn set_limits(map: &mut Map, limits: &[String]) {
+    match limits {
+        [only] => map.set("limit", only.as_str()),
+        _ => map.set("limits", limits.to_vec()),
+    }
+}
+
+fn cors(config: &Fields<'_>, comments: &mut Vec<Comment>) -> Map {
+    let origins = config.texts("origins");
+    let is_plain = |origin: &&str| {
+        *origin == "*" || (origin.contains("://") && !origin.contains(['(', '[', '\\', '^', '$']))
+    };
+    let (plain, patterns): (Vec<&str>, Vec<&str>) = origins.iter().copied().partition(is_plain);
+    if !patterns.is_empty() {
+        comments.push(config.note(format!(
+            "origins with regular expressions ({}): list them, with `https://*.example.org` for names \
+                below",
+            patterns.join(", ")
+        )));
+    }
+    let is_any = origins.is_empty() || plain.contains(&"*");
+    let mut cors = Map::new();
+    match (is_any, plain.is_empty()) {
+        (true, _) => cors.set("origins", "*"),
+        (false, true) => cors.set("origins", vec!["https://example.invalid"]),
+        (false, false) => {
+            cors.set("origins", plain.iter().map(|origin| origin.trim_end_matches('/')).collect::<Vec<_>>())
+        }
+    }
+    let methods = config.texts("methods");
+    match methods.is_empty() {
+        true => cors.set("methods", vec!["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"]),
+        false => cors.set(
+            "methods",
+            methods.into_iter().filter(|method| !matches!(*method, "TRACE" | "CONNECT")).collect::<Vec<_>>(),
+        ),
+    }
+    let headers = config.texts("headers");
+    match headers.is_empty() || headers.contains(&"*") {
+        true => cors.set("headers", "*"),
+        false => cors.set("headers", headers),
+    }
+    let exposed: Vec<_> = config.texts("exposed_headers").into_iter().filter(|name| *name != "*").collect();
+    if !exposed.is_empty() {
+        cors.set("expose", exposed);
+    }
+    if config.is_true("credentials") {
+        match is_any {
+            true => comments.push(
+                config.note("`credentials` with every origin: Tollgate refuses this. List the origins"),
+            ),
+            false => cors.set("credentials", true),
+        }
+    }
+    if let Some(seconds) = config.number("max_age") {
+        cors.set("max_age", duration(seconds * 1000));
+    }
+    if config.is_true("preflight_continue") {
+        comments.push(config.note(
+            "`preflight_continue`: Tollgate answers preflights itself; without `cors` the service does",
+        ));
+    }
+    config.ignore(&["private_network", "allow_origin_absent"]);
+    cors
+}

@@ -1,0 +1,94 @@
+//! Takes the requests of access logs through the steps of a request, by the same functions as `replay` and `serve`.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use crate::{
+    access_logs::{LogReader, LoggedRequest},
+    config::model::Config,
+    identity::{AccessRules, Verifier},
+    limit::{Check, Decision, DecisionSource, ManualClock, Store, Taken, Unavailable, algorithm::Verdict},
+    proxy::{
+        Rules,
+        replay::{Replay, ReplayedCheck, ReplayedVerdict, policies},
+    },
+    replay::ReplayError,
+};
+
+/// Sees the requests of logs.
+pub(super) trait Visitor {
+    /// The next request.
+    fn begin(&mut self, request: &LoggedRequest);
+
+    /// The decision of a policy on it.
+    fn check(&mut self, check: ReplayedCheck<'_>);
+
+    /// The decision of all of them. Called last.
+    ///
+    /// # Errors
+    /// There is no memory for more.
+    fn end(&mut self, verdict: ReplayedVerdict) -> Result<(), super::SuggestError>;
+}
+
+/// Has the policies of `config` decide on each request of `logs`. `store` is empty, and uses `clock`. Returns whether a
+/// route has `hosts`, and the number of requests whose host the log does not have.
+///
+/// # Errors
+/// A log can't be read, or no log contains a request.
+pub(super) async fn walk<S: Store>(
+    config: Config,
+    store: &S,
+    clock: &ManualClock,
+    logs: &mut LogReader,
+    visitor: &mut impl Visitor,
+) -> Result<u64, super::SuggestError> {
+    let policies = policies(&config);
+    let access = Arc::new(AccessRules::open(&config).map_err(ReplayError::from)?);
+    // Logs contain no tokens.
+    let verifier = Arc::new(Verifier::new(&[]).map_err(ReplayError::from)?);
+    let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default());
+    let rules = rules.map_err(ReplayError::from)?;
+    let mut replay = Replay::new(&rules, store, clock);
+    while let Some(request) = logs.next_request().map_err(ReplayError::from)? {
+        visitor.begin(&request);
+        let verdict =
+            replay.decide(request, |check| visitor.check(check)).await.map_err(ReplayError::from)?;
+        visitor.end(verdict)?;
+    }
+    let has_hosts = rules.config().routes.iter().any(|route| !route.hosts.is_empty());
+    Ok(if has_hosts { replay.without_host() } else { 0 })
+}
+
+/// A store without state, which admits every request: its checks tell the route and the keys of each.
+pub(super) struct AdmitAll;
+
+impl Store for AdmitAll {
+    async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        let admits = Verdict {
+            admitted: true,
+            tier: 0,
+            limit: u64::MAX,
+            remaining: u64::MAX,
+            reset: 0,
+            retry_after: Some(0),
+            delay: 0,
+            renews: false,
+        };
+        Ok(Decision {
+            admitted: true,
+            source: DecisionSource::Store,
+            time: 0,
+            verdicts: smallvec![admits; checks.len()],
+            parts: None,
+        })
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        self.decide(checks).await
+    }
+
+    async fn settle(&self, _taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        Ok(())
+    }
+}
