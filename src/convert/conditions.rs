@@ -241,7 +241,7 @@ impl Conditions {
         match (&mut merged.hosts, &other.hosts, &mut merged.methods, &other.methods) {
             (Some(hosts), Some(others), _, _) if rest && same_methods => hosts.extend(others.iter().cloned()),
             (_, _, Some(methods), Some(others)) if rest && same_hosts => {
-                methods.extend(others.iter().cloned())
+                methods.extend(others.iter().cloned());
             }
             _ => return None,
         }

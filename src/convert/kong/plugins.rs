@@ -230,7 +230,7 @@ impl<'d> Kong<'d> {
                         }
                     }
                     (None, Some(message)) => {
-                        reply.set("body", format!("{{\"message\":{}}}", serde_json::Value::from(message)))
+                        reply.set("body", format!("{{\"message\":{}}}", serde_json::Value::from(message)));
                     }
                     (None, None) => {}
                 }
@@ -245,10 +245,10 @@ impl<'d> Kong<'d> {
                 }
             }
             "request-transformer" | "request-transformer-advanced" => {
-                transformers::request(&config, route, item, comments)
+                transformers::request(&config, route, item, comments);
             }
             "response-transformer" | "response-transformer-advanced" => {
-                transformers::response(&config, route, item, comments)
+                transformers::response(&config, route, item, comments);
             }
             "correlation-id" => {
                 let header = config.text("header_name").unwrap_or("Kong-Request-ID").to_ascii_lowercase();
@@ -639,7 +639,7 @@ fn cors(config: &Fields<'_>, comments: &mut Vec<Comment>) -> Map {
         (true, _) => cors.set("origins", "*"),
         (false, true) => cors.set("origins", vec!["https://example.invalid"]),
         (false, false) => {
-            cors.set("origins", plain.iter().map(|origin| origin.trim_end_matches('/')).collect::<Vec<_>>())
+            cors.set("origins", plain.iter().map(|origin| origin.trim_end_matches('/')).collect::<Vec<_>>());
         }
     }
     let methods = config.texts("methods");

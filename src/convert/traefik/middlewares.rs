@@ -395,7 +395,7 @@ fn headers(fields: &Fields<'_>, route: &mut RouteDraft, comments: &mut Vec<Comme
         }
     }
     let mut set = |name: &str, value: &str| {
-        route.response_headers.set.push((name.to_owned(), crate::convert::route_draft::literal(value)))
+        route.response_headers.set.push((name.to_owned(), crate::convert::route_draft::literal(value)));
     };
     if let Some(seconds) = fields.number("stsSeconds").filter(|seconds| *seconds > 0) {
         let subdomains = if fields.is_true("stsIncludeSubdomains") { "; includeSubDomains" } else { "" };

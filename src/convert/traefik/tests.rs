@@ -35,7 +35,7 @@ fn matches(rule: &Rule, request: &Request) -> bool {
             let first = arguments[0].as_str();
             let found = |text: &str| regex::Regex::new(first).unwrap().is_match(text);
             match name.as_str() {
-                "Host" => arguments.iter().any(|host| *host == request.host),
+                "Host" => arguments.contains(&request.host),
                 "HostRegexp" => found(&request.host),
                 "Path" => request.path == first,
                 "PathPrefix" => request.path.starts_with(first),

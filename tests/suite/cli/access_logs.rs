@@ -158,10 +158,9 @@ fn a_format_that_does_not_fit_is_an_error_that_tells_where() {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     let ended = run(&["--nginx-conf", "missing.conf", "access.log"]);
-    assert_eq!(
-        (ended.code, ended.stderr.as_str()),
-        (Some(1), "tollgate: missing.conf: No such file or directory (os error 2)\n")
-    );
+    assert_eq!(ended.code, Some(1));
+    let words = "tollgate: missing.conf: No such file or directory (os error 2)\n";
+    assert!(ended.stderr.ends_with(words), "{}", ended.stderr);
 }
 
 #[test]

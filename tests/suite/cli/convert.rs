@@ -430,7 +430,7 @@ fn nginx_delays_as_long() {
             let mut clients: Vec<_> = (0..waits.len()).map(|_| Client::connect(address)).collect();
             let begin = Instant::now();
             for client in &mut clients {
-                client.send(&format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+                client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
             }
             let mut steps: Vec<u128> = Vec::new();
             let readers = clients
