@@ -198,8 +198,8 @@ fn highest(limit: &LimitPeaks) -> Markup {
             tbody {
                 @for KeyPeak { key, peak } in &limit.highest {
                     tr data-key=(key) {
-                        th scope="row" { span.mono { (components::untrusted(key)) } }
-                        td.num { (mark(*peak)) " " (format_count(*peak)) }
+                        th scope="row" { span.mono { (components::untrusted(key)) } (mark(*peak)) }
+                        td.num { (format_count(*peak)) }
                     }
                 }
             }
