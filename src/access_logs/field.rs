@@ -580,7 +580,8 @@ impl<'l> Told<'l> {
     }
 
     fn duration(&self) -> Option<i64> {
-        const LONGEST: i64 = 1_000_000_000_000_000;
+        // A day: requests that last longer would all be in memory until they end.
+        const LONGEST: i64 = 86_400_000_000;
         let unit = if self.is_caddy { Unit::Seconds } else { Unit::Millis };
         let other = || self.caddy_or_envoy_duration.map(|number| unit.micros(number));
         self.duration.1.or_else(other).filter(|micros| *micros <= LONGEST)

@@ -253,6 +253,7 @@ struct OpenLog {
     time: i64,
     last_time: i64,
     has_request: bool,
+    unreadable: u64,
     /// Why its first unreadable line can't be read.
     fault: Option<String>,
 }
@@ -271,6 +272,7 @@ impl MergedLogs {
                 time: i64::MIN,
                 last_time: i64::MIN,
                 has_request: false,
+                unreadable: 0,
                 fault: None,
             })
         };
@@ -417,7 +419,8 @@ impl MergedLogs {
                     if let (None, Some(why)) = (&log.fault, &why) {
                         log.fault = Some(format!("{place}: {why}"));
                     }
-                    if !log.has_request && log.file.line >= MOST_UNREADABLE_LINES {
+                    log.unreadable += 1;
+                    if !log.has_request && log.unreadable >= MOST_UNREADABLE_LINES {
                         return Err(log.unknown_format(&self.formats));
                     }
                     unreadable.count += 1;
@@ -441,7 +444,7 @@ impl MergedLogs {
 
     /// Ends a log. An error if it has no requests and there is no other log; one of several may just have been rotated.
     fn end(&mut self, index: usize) -> Result<(), ReadError> {
-        let log = self.logs.swap_remove(index);
+        let log = self.logs.remove(index);
         if log.has_request {
             return Ok(());
         }

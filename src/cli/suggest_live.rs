@@ -121,10 +121,13 @@ fn own_limits(peaks: &PolicyPeaks) -> Vec<(&LimitPeaks, u64)> {
             None => limits.push((limit, limit.suggested)),
         }
     }
-    // A longer window must not allow less than a shorter one. Of those that nothing is known of, the limit stays.
-    let mut least = 0;
+    // A longer window must not allow less than a shorter one. Of those that nothing is known of, the limit stays. What a
+    // shorter window has denied never reached the longer ones, so that they are not lowered then.
+    let (mut least, mut has_denied) = (0, false);
     let rising = limits.into_iter().map(|(limit, suggested)| {
-        least = suggested.unwrap_or(limit.units).max(least);
+        let suggested = suggested.unwrap_or(limit.units);
+        least = if has_denied { suggested.max(limit.units) } else { suggested }.max(least);
+        has_denied |= limit.shares.iter().any(|share| share.up_to.is_none() && share.keys > 0);
         (limit, least)
     });
     rising.collect()
@@ -176,7 +179,11 @@ fn without_zone(limit: &str) -> &str {
 /// A name or a key as a scalar of YAML.
 fn yaml_text(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ':' | '=');
-    match name.chars().all(is_plain) && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    // Words of YAML 1.1, which other tools may read.
+    let is_word =
+        ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&&*name.to_ascii_lowercase());
+    let is_text = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.ends_with(':');
+    match name.chars().all(is_plain) && is_text && !is_word {
         true => name.to_owned(),
         false => serde_json::Value::from(name).to_string(),
     }
@@ -185,6 +192,7 @@ fn yaml_text(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::dto::ShareOfKeys;
 
     fn limit(text: &str, units: u64, suggested: Option<u64>) -> LimitPeaks {
         LimitPeaks {
@@ -220,6 +228,10 @@ mod tests {
         assert_eq!(suggested(tiers(Some(180), Some(90))), [180, 180]);
         assert_eq!(suggested(tiers(Some(20), None)), [20, 500]);
         assert_eq!(suggested(tiers(None, None)), [0; 0]);
+        // What the minute has denied, the hour has not seen: it stays.
+        let mut denying = tiers(Some(180), Some(300));
+        denying[0].shares = vec![ShareOfKeys { above: 100, up_to: None, keys: 1, share: 0.1 }];
+        assert_eq!(suggested(denying), [180, 500]);
         // Of two routes, the higher one counts.
         let routes = [tiers(Some(20), Some(60)), tiers(Some(30), None)].concat();
         assert_eq!(suggested(routes), [30, 60]);
@@ -229,6 +241,7 @@ mod tests {
     fn rates_names_and_shares_are_written_as_proxy_yaml_has_them() {
         assert_eq!(rate(&limit("1000/month (Europe/Berlin)", 1_000, None), 70), "70/month");
         assert_eq!(rate(&limit("2 at a time", 2, None), 0), "1");
+        assert_eq!(["true", "No", "a:"].map(yaml_text), ["\"true\"", "\"No\"", "\"a:\""]);
         assert_eq!(
             ["per-ip", "ip+path", "a b", "1"].map(yaml_text),
             ["per-ip", "ip+path", "\"a b\"", "\"1\""]

@@ -31,8 +31,8 @@ use crate::{
 };
 
 /// Number of requests after which expired limits are swept; the budget is twice the number of new ones.
-const SWEEP_EVERY: u64 = 100_000;
-const SWEEP_BUDGET: usize = 200_000;
+pub(crate) const SWEEP_EVERY: u64 = 100_000;
+pub(crate) const SWEEP_BUDGET: usize = 200_000;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]

@@ -56,7 +56,11 @@ fn read(query: &FormQuery) -> Result<PeaksQuery, Problem> {
     let limit = query.limit.trim();
     let limit = match limit {
         "" => None,
-        limit => Some(limit.parse().map_err(|_| Problem::bad_request("limit: expected a whole number"))?),
+        limit => Some(
+            limit
+                .parse()
+                .map_err(|_| Problem::bad_request("limit: expected a number from 1 to 1000000000"))?,
+        ),
     };
     let window = Some(query.window.clone()).filter(|window| limit.is_some() && !window.is_empty());
     Ok(PeaksQuery { limit, window, spare: None })
