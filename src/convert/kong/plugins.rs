@@ -4,7 +4,7 @@ use super::{Kong, leftovers, transformers};
 use crate::convert::{
     document::{Fields, Item},
     draft::resource_name,
-    route_draft::{Action, RouteDraft, duration},
+    route_draft::{Action, RouteDraft, duration, speaks_of_credentials},
     yaml::{Comment, Map, Node, Value},
 };
 
@@ -190,8 +190,12 @@ impl<'d> Kong<'d> {
                 }
             }
             "ip-restriction" => {
-                for key in ["allow", "whitelist"] {
-                    route.allow.extend(config.texts(key).into_iter().map(str::to_owned));
+                let networks: Vec<_> =
+                    ["allow", "whitelist"].iter().flat_map(|key| config.texts(key)).collect();
+                if !networks.is_empty() && !route.admit_only(&networks) {
+                    comments.push(item.note(
+                        "no client is in `allow`: this route serves only this machine until you correct it",
+                    ));
                 }
                 for key in ["deny", "blacklist"] {
                     route.deny.extend(config.texts(key).into_iter().map(str::to_owned));
@@ -308,6 +312,14 @@ impl<'d> Kong<'d> {
                         "a policy whose cost the response tells: `cost: { response: { header: … } }`"
                     }
                     "acme" => "let certbot or lego write certificates",
+                    _ if speaks_of_credentials(name) => {
+                        comments.push(item.note(format!(
+                            "`{name}` has no equal, and it may check who asks. This route serves only this \
+                                machine until you remove `allow`"
+                        )));
+                        route.is_closed = true;
+                        return;
+                    }
                     _ => "it has no equal",
                 };
                 let comment = item.note(format!("`{name}`: {hint}"));
