@@ -63,6 +63,8 @@ struct Converter<'c> {
     is_closed: bool,
     /// How many routes the frontends before the present one have.
     earlier_routes: usize,
+    /// What each route asks of requests; as many as there are routes.
+    matching: Vec<Condition>,
     /// Whether a route of the present frontend is left out, since an earlier frontend takes its requests.
     is_left_out: bool,
 }
@@ -80,6 +82,7 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
         is_closed: false,
         earlier_routes: 0,
         is_left_out: false,
+        matching: Vec::new(),
     };
     converter.run();
     Ok(converter.draft)
@@ -742,12 +745,6 @@ impl<'c> Converter<'c> {
                 _ => false,
             });
             action(&mut map);
-            if taken.is_none() && self.is_closed {
-                // It would come behind a route that takes all requests.
-                comments.push(noted(line, "a frontend before takes all requests, since routes hold for all listeners: it is left out"));
-                self.is_left_out = true;
-                continue;
-            }
             if let Some(taken) = taken {
                 // Within a frontend the first has them.
                 if taken < self.earlier_routes
@@ -759,7 +756,35 @@ impl<'c> Converter<'c> {
                 }
                 continue;
             }
-            self.draft.routes.push(Node { comments: std::mem::take(comments), ..Node::from(map) });
+            let one = Condition {
+                paths: [path.clone()].into_iter().filter(|path| path != "/*").collect(),
+                from: Vec::new(),
+                not_from: Vec::new(),
+                rate: None,
+                is_tls: None,
+                ..condition.clone()
+            };
+            // A route behind one of an earlier frontend that takes all its requests would never match.
+            let mut before = self.matching.iter().take(self.earlier_routes);
+            let wider =
+                before.position(|earlier| one.and(earlier).is_ok_and(|both| both.as_ref() == Some(&one)));
+            let at = wider.unwrap_or(self.draft.routes.len());
+            if let Some(Node { value: Value::Map(earlier), .. }) = self.draft.routes.get(at) {
+                let is_refusal = ["upstream", "redirect"].iter().all(|key| !map.has(key)) && is_error(&map);
+                let (is_same, text) = match is_refusal {
+                    true => (true, Some(HOLD_BEFORE)),
+                    false => tightened(&mut map, earlier),
+                };
+                comments.extend(text.or(is_same.then_some(HOLD_BEFORE)).map(|text| noted(line, text)));
+                if !is_same {
+                    self.is_left_out = true;
+                    continue;
+                }
+                self.earlier_routes += 1;
+            }
+            self.matching.insert(at, one);
+            let route = Node { comments: std::mem::take(comments), ..Node::from(map) };
+            self.draft.routes.insert(at, route);
         }
     }
 
@@ -905,6 +930,15 @@ fn is_local(section: &Section) -> bool {
         && addresses.all(|address| address.starts_with("127.") || address.starts_with("[::1]:"))
 }
 
+const HOLD_BEFORE: &str = "these rules hold for the listeners of the frontends before, too, since routes do";
+
+/// Whether a route answers each request with an error.
+fn is_error(route: &Map) -> bool {
+    let Some(Value::Map(reply)) = route.get("reply").map(|node| &node.value) else { return false };
+    let successes = (100..400_u64).map(Node::from);
+    reply.get("status").is_some_and(|status| successes.into_iter().all(|known| known.value != status.value))
+}
+
 /// Gives the route of an earlier frontend the policies and networks of a later one for the same requests, since routes
 /// hold for all listeners. Whether they do the same, and what is to be said of it.
 fn tightened(earlier: &mut Map, later: &Map) -> (bool, Option<&'static str>) {
@@ -939,8 +973,7 @@ fn tightened(earlier: &mut Map, later: &Map) -> (bool, Option<&'static str>) {
     }
     access.deny(&new.deny);
     access.set(earlier);
-    let text = "these rules hold for the listeners of the frontends before, too, since routes do";
-    (true, (before != *earlier).then_some(text))
+    (true, (before != *earlier).then_some(HOLD_BEFORE))
 }
 
 /// The conditions under which a rule of a backend holds, if requests get there under one of `within`.
