@@ -1311,3 +1311,78 @@ fn address_of(text: &str) -> Option<String> {
     };
     Some(format!("{host}:{port}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn converted(text: &str) -> String {
+        let text = format!("defaults\nmode http\n{text}\nbackend web\nserver a 10.0.0.1:80\n");
+        convert(&text, Path::new("haproxy.cfg")).unwrap().finish("").yaml
+    }
+
+    #[test]
+    fn clients_are_refused_by_each_rule() {
+        let yaml = converted(
+            "frontend a\nbind :80\nhttp-request deny if !{ src 10.0.0.0/8 }\ndefault_backend web\n\
+             http-request deny if !{ src 10.1.0.0/16 11.0.0.0/8 } { path_beg /x/ }",
+        );
+        assert!(yaml.contains("{ path: /x/*, upstream: web, allow: [10.1.0.0/16] }"), "{yaml}");
+        assert!(yaml.contains("{ path: /*, upstream: web, allow: [10.0.0.0/8] }"), "{yaml}");
+        let mut access = Access::default();
+        access.allow_only(&["10.0.0.0/8".to_owned()]);
+        access.allow_only(&["::/0".to_owned()]);
+        assert_eq!(access.deny, ["0.0.0.0/0", "::/0"]);
+    }
+
+    #[test]
+    fn rules_of_a_later_frontend_hold_for_routes_of_an_earlier_one() {
+        let web = "use_backend web if { hdr(host),lower a.com }\n";
+        let yaml = converted(&format!(
+            "frontend a\nbind :80\n{web}frontend b\nbind :81\nhttp-request deny if !{{ src 10.0.0.0/8 }}\n{web}"
+        ));
+        assert!(
+            yaml.contains("- { hosts: [a.com], path: /*, upstream: web, allow: [10.0.0.0/8] }"),
+            "{yaml}"
+        );
+    }
+
+    #[test]
+    fn listeners_do_not_open_what_another_closes() {
+        let yaml = converted(
+            "frontend a\nbind 127.0.0.1:81\ndefault_backend web\nfrontend b\nbind :80\ndefault_backend c\n\
+             backend c\nserver a 10.0.0.2:80",
+        );
+        assert!(yaml.contains("upstream: web, allow: [127.0.0.0/8, \"::1\"] }"), "{yaml}");
+        assert!(!yaml.contains("0.0.0.0:80 }"), "{yaml}");
+        let yaml = converted(
+            "frontend a\nbind :443 ssl crt /no-directory/ ca-file ca.pem verify required\ndefault_backend web",
+        );
+        assert!(!yaml.contains("listeners:"), "{yaml}");
+    }
+
+    #[test]
+    fn each_tracker_counts_and_backends_deny_their_own_requests() {
+        let yaml = converted(
+            "frontend a\nbind :80\nstick-table type ip size 1m expire 1m store http_req_rate(10s)\n\
+             http-request track-sc0 src if { path /a }\nhttp-request track-sc0 src if { path /b }\n\
+             http-request deny deny_status 429 if { sc_http_req_rate(0) gt 10 }\n\
+             use_backend c if { hdr(host) c.com }\ndefault_backend web\n\
+             backend c\nserver a 10.0.0.2:80\nhttp-request deny if { path /only-c }",
+        );
+        for path in ["/a", "/b"] {
+            assert!(yaml.contains(&format!("- {{ path: {path}, upstream: web, policies: [a] }}")), "{yaml}");
+        }
+        assert!(yaml.contains("{ hosts: [c.com], path: /only-c, reply: { status: 403 } }"), "{yaml}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_closed() {
+        for condition in ["unless { http_auth(users) }", "if { src -f no-file }"] {
+            let yaml = converted(&format!(
+                "frontend a\nbind :80\nhttp-request deny {condition}\ndefault_backend web"
+            ));
+            assert!(yaml.contains("{ path: /*, reply: { status: 501 } }"), "{yaml}");
+        }
+    }
+}
