@@ -253,9 +253,7 @@ services: [{ name: a, url: 'http://10.0.0.5', routes: [{ name: r, paths: [/a] },
             ("{ name: my-oidc }".to_owned(), KEY.to_owned(), true),
             ("{ name: prometheus }".to_owned(), KEY.to_owned(), false),
         ] {
-            let text = format!(
-                "{SERVICE}plugins: [{plugins}]\nconsumers: [{{ username: b, {consumer} }}]\n"
-            );
+            let text = format!("{SERVICE}plugins: [{plugins}]\nconsumers: [{{ username: b, {consumer} }}]\n");
             let yaml = converted(&text);
             assert_eq!(is_closed(&yaml), closed, "{text}\n{yaml}");
         }
