@@ -248,6 +248,13 @@ impl Conditions {
         Some(merged)
     }
 
+    /// These as a route has them.
+    fn written(&self) -> Map {
+        let mut map = Map::new();
+        self.write(&mut map);
+        map
+    }
+
     /// Sets the conditions of a route.
     pub(super) fn write(&self, route: &mut Map) {
         if let Some(hosts) = &self.hosts {
@@ -322,7 +329,12 @@ pub(super) fn ordered(terms: &[(Term, usize)]) -> (Vec<OrderedRoute>, BTreeSet<u
     }
     let mut reached: Vec<OrderedRoute> = Vec::new();
     for route in routes {
-        if reached.iter().any(|earlier| earlier.conditions.covers(&route.conditions)) {
+        // A prefix and an expression may be written alike.
+        let is_reached = |earlier: &OrderedRoute| {
+            earlier.conditions.covers(&route.conditions)
+                || earlier.conditions.written() == route.conditions.written()
+        };
+        if reached.iter().any(is_reached) {
             continue;
         }
         if let Some(last) = reached.last_mut()

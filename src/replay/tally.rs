@@ -401,6 +401,9 @@ mod tests {
             (0..requests).for_each(|nth| tally.add(minute * MINUTE + nth, nth >= denied));
         }
         let worst = tally.worst().unwrap();
-        assert_eq!((worst.minute.as_str(), worst.requests, worst.denied), ("1970-01-01T00:12:00Z", 50, 3));
+        assert_eq!(
+            (worst.minute.as_str(), worst.requests, worst.denied),
+            ("1970-01-01T00:12:00.000Z", 50, 3)
+        );
     }
 }

@@ -854,7 +854,6 @@ impl<'c> Converter<'c> {
     }
 
     /// Adds the routes to a backend under a condition: first for the rules that hold for a part of its requests.
-    #[expect(clippy::too_many_arguments, reason = "each is a part of one route")]
     fn route(
         &mut self,
         line: &Line,
