@@ -64,13 +64,17 @@ impl LoggedClient {
     }
 
     /// The hint at the kind of client, with its reasons in a sentence. If the log names no user, `User-Agent`s stand
-    /// for them.
+    /// for them where nothing else is known of the client: a script may send many.
     pub fn hint(&self) -> (Hint, String) {
-        let behind = match self.users() {
-            0 => Behind { count: self.agents(), noun: "User-Agent" },
+        let (users, agents) = (self.users(), self.agents());
+        let hint = match hint::classify(users, &self.traffic) {
+            Hint::Unknown if users == 0 => hint::classify(agents, &self.traffic),
+            hint => hint,
+        };
+        let behind = match users {
+            0 => Behind { count: agents, noun: "User-Agent" },
             count => Behind { count, noun: "user" },
         };
-        let hint = hint::classify(behind.count, &self.traffic);
         let top = self.traffic.top_path().map(|(hash, _)| hash);
         let path = self.paths.iter().find(|(hash, _)| Some(*hash) == top).map(|(_, path)| path.as_str());
         (hint, hint::reasons(hint, behind, &self.traffic, path))

@@ -65,6 +65,7 @@ pub(super) enum Field {
     Status,
     GrpcStatus,
     Bytes,
+    Reserved,
     Charged,
     Header(HeaderName),
     /// A header field, percent-encoded.
@@ -172,6 +173,7 @@ const NAMES: &[(Field, &[&str])] = &[
         Field::Bytes,
         &["bytes", "size", "DownstreamContentSize", "body_bytes_sent", "bytes_sent", "EdgeResponseBytes"],
     ),
+    (Field::Reserved, &["reserved"]),
     (Field::Charged, &["charged"]),
     (Field::Header(header::USER_AGENT), &["user_agent", "ClientRequestUserAgent"]),
     (Field::Header(header::REFERER), &["referer", "referrer", "ClientRequestReferer"]),
@@ -333,6 +335,7 @@ pub(super) struct Told<'l> {
     has_no_status: bool,
     grpc_status: Option<u32>,
     bytes: Ranked<u64>,
+    reserved: Option<u64>,
     charged: Option<u64>,
     headers: SmallVec<[(HeaderName, Cow<'l, [u8]>); 2]>,
     progress: Option<LoggedProgress>,
@@ -452,6 +455,7 @@ impl<'l> Told<'l> {
                 };
                 self.bytes.put(rank, bytes.and_then(|bytes| bytes.try_into().ok()));
             }
+            Field::Reserved => self.reserved = value.integer().and_then(|units| units.try_into().ok()),
             Field::Charged => self.charged = value.integer().and_then(|units| units.try_into().ok()),
             Field::Header(name) => self.tell_header(name, value),
             Field::EncodedHeader(name) => {
@@ -568,6 +572,7 @@ impl<'l> Told<'l> {
             request: parts,
             status: ResponseStatus { http: status, grpc: GrpcOutcome::Known(self.grpc_status) },
             bytes: self.bytes.1,
+            reserved: self.reserved.filter(|_| self.is_tollgate),
             charged: self.charged.filter(|_| self.is_tollgate),
             progress,
         };
@@ -575,7 +580,8 @@ impl<'l> Told<'l> {
     }
 
     fn duration(&self) -> Option<i64> {
-        const LONGEST: i64 = 1_000_000_000_000_000;
+        // A day: requests that last longer would all be in memory until they end.
+        const LONGEST: i64 = 86_400_000_000;
         let unit = if self.is_caddy { Unit::Seconds } else { Unit::Millis };
         let other = || self.caddy_or_envoy_duration.map(|number| unit.micros(number));
         self.duration.1.or_else(other).filter(|micros| *micros <= LONGEST)

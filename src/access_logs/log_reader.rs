@@ -127,26 +127,30 @@ pub struct ReadingNotes {
     pub is_spread: bool,
 }
 
-/// How much of the logs is read.
+/// How far the logs are read.
 #[derive(Debug, Clone)]
 pub struct LogProgress {
-    bytes: Arc<AtomicU64>,
+    /// Of the files, as they are on disk.
+    bytes_read: Arc<AtomicU64>,
+    requests_read: Arc<AtomicU64>,
+    requests_taken: Arc<AtomicU64>,
     /// The bytes of all logs, as they are on disk. `None`: one of them is a pipe.
     pub total: Option<u64>,
-    lines: Arc<AtomicU64>,
 }
 
 impl LogProgress {
-    /// The bytes read so far, as they are on disk.
+    /// The bytes, as they are on disk, of the requests that the caller has taken.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        let read = self.requests_read.load(Ordering::Relaxed).max(1);
+        // The thread that reads is ahead.
+        (self.bytes_read.load(Ordering::Relaxed) as f64 * self.requests() as f64 / read as f64) as u64
     }
 
-    /// The lines read so far.
+    /// The requests that the caller has taken.
     #[must_use]
-    pub fn lines(&self) -> u64 {
-        self.lines.load(Ordering::Relaxed)
+    pub fn requests(&self) -> u64 {
+        self.requests_taken.load(Ordering::Relaxed)
     }
 }
 
@@ -176,7 +180,12 @@ impl LogReader {
     /// A log can't be read, or is compressed in another way.
     pub fn new(logs: Vec<InputLog>, options: ReadOptions) -> Result<Self, ReadError> {
         let total = logs.iter().map(|log| log.size).sum();
-        let progress = LogProgress { bytes: Arc::default(), total, lines: Arc::default() };
+        let progress = LogProgress {
+            bytes_read: Arc::default(),
+            requests_read: Arc::default(),
+            requests_taken: Arc::default(),
+            total,
+        };
         let merged = MergedLogs::open(logs, options, &progress)?;
         let (sender, batches) = sync_channel(BATCHES);
         thread::Builder::new()
@@ -199,7 +208,10 @@ impl LogReader {
                 return Ok(None);
             }
             match self.batches.recv() {
-                Ok(Message::Requests(batch)) => self.batch = batch.into_iter(),
+                Ok(Message::Requests(batch)) => {
+                    self.progress.requests_taken.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    self.batch = batch.into_iter();
+                }
                 Ok(Message::End(notes)) => self.notes = Some(notes?),
                 Err(closed) => return Err(ReadError::Thread(closed.to_string())),
             }
@@ -228,7 +240,7 @@ struct MergedLogs {
     spread: VecDeque<LoggedRequest>,
     /// A second with more requests than are spread.
     full_second: Option<i64>,
-    lines: Arc<AtomicU64>,
+    requests_read: Arc<AtomicU64>,
     has_requests: bool,
     /// The time of the last request.
     last: i64,
@@ -241,6 +253,7 @@ struct OpenLog {
     time: i64,
     last_time: i64,
     has_request: bool,
+    unreadable: u64,
     /// Why its first unreadable line can't be read.
     fault: Option<String>,
 }
@@ -255,10 +268,11 @@ impl MergedLogs {
         let open = |log: InputLog| {
             let readers = formats.iter().map(|format| LineReader::new(format, &wanted)).collect();
             Ok::<_, ReadError>(OpenLog {
-                file: LogFile::open(log, readers, Arc::clone(&progress.bytes))?,
+                file: LogFile::open(log, readers, Arc::clone(&progress.bytes_read))?,
                 time: i64::MIN,
                 last_time: i64::MIN,
                 has_request: false,
+                unreadable: 0,
                 fault: None,
             })
         };
@@ -268,7 +282,7 @@ impl MergedLogs {
             ahead: ArrivalOrder::default(),
             spread: VecDeque::new(),
             full_second: None,
-            lines: Arc::clone(&progress.lines),
+            requests_read: Arc::clone(&progress.requests_read),
             has_requests: false,
             last: i64::MIN,
             notes: ReadingNotes::default(),
@@ -391,7 +405,7 @@ impl MergedLogs {
             match log.file.next_line(log.fault.is_none() || unreadable.reason.is_none()) {
                 Ok(None) => self.end(index)?,
                 Ok(Some(Ok(line))) => {
-                    self.lines.fetch_add(1, Ordering::Relaxed);
+                    self.requests_read.fetch_add(1, Ordering::Relaxed);
                     log.come_to(line.request.time);
                     self.has_requests = true;
                     self.ahead.add(line);
@@ -405,7 +419,8 @@ impl MergedLogs {
                     if let (None, Some(why)) = (&log.fault, &why) {
                         log.fault = Some(format!("{place}: {why}"));
                     }
-                    if !log.has_request && log.file.line >= MOST_UNREADABLE_LINES {
+                    log.unreadable += 1;
+                    if !log.has_request && log.unreadable >= MOST_UNREADABLE_LINES {
                         return Err(log.unknown_format(&self.formats));
                     }
                     unreadable.count += 1;
@@ -429,7 +444,7 @@ impl MergedLogs {
 
     /// Ends a log. An error if it has no requests and there is no other log; one of several may just have been rotated.
     fn end(&mut self, index: usize) -> Result<(), ReadError> {
-        let log = self.logs.swap_remove(index);
+        let log = self.logs.remove(index);
         if log.has_request {
             return Ok(());
         }
@@ -744,7 +759,7 @@ mod tests {
         let progress = reader.progress();
         while reader.next_request().unwrap().is_some() {}
         assert_eq!(
-            (progress.bytes(), progress.total, progress.lines()),
+            (progress.bytes(), progress.total, progress.requests()),
             (text.len() as u64, Some(text.len() as u64), 1)
         );
     }

@@ -44,7 +44,9 @@ pub struct LoggedRequest {
     pub status: ResponseStatus,
     /// Bytes of its response. `None`: the log does not say.
     pub bytes: Option<u64>,
-    /// Its cost, as Tollgate logs it if the response tells the cost.
+    /// The units that it had reserved and its cost after all, as Tollgate logs them if the response tells the cost. Of
+    /// several policies, those of the first.
+    pub reserved: Option<u64>,
     pub charged: Option<u64>,
     pub progress: LoggedProgress,
 }

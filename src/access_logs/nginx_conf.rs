@@ -8,6 +8,7 @@ use super::{
     template::Template,
     value::Escape,
 };
+use crate::file::matching_files;
 
 /// Files that are included deeper are not read: they may include each other.
 const DEEPEST: usize = 16;
@@ -64,7 +65,7 @@ impl Found {
             if name != "include" {
                 continue;
             }
-            for included in matching(&root.join(pattern)) {
+            for included in matching_files(&root.join(pattern)) {
                 if depth == 0 {
                     return Err(error("files include each other".to_owned()));
                 }
@@ -147,27 +148,6 @@ fn directives(text: &str) -> Vec<Vec<String>> {
     directives.push(words);
     directives.retain(|words| !words.is_empty());
     directives
-}
-
-/// The files that match a path with `*` in its name, sorted.
-fn matching(pattern: &Path) -> Vec<std::path::PathBuf> {
-    let (Some(directory), Some(name)) = (pattern.parent(), pattern.file_name()) else { return Vec::new() };
-    let name = name.to_string_lossy();
-    let Some((begin, end)) = name.split_once('*') else { return vec![pattern.to_owned()] };
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries
-        .filter(|entry| {
-            let file = entry.file_name();
-            let file = file.to_string_lossy();
-            file.len() >= begin.len() + end.len()
-                && file.starts_with(begin)
-                && file.ends_with(end)
-                && !file.starts_with('.')
-        })
-        .map(|entry| entry.path())
-        .collect();
-    found.sort();
-    found
 }
 
 #[cfg(test)]

@@ -79,11 +79,17 @@ pub(super) fn peaks_dto(
         .get(index)
         .ok_or_else(|| Problem::not_found(format!("no policy is named {}", name.escape_debug())))?;
     check_window(policy, query)?;
+    let names = context.state.registry.names();
     let distributions = configured.peaks.distributions(index, context.state.clock.now());
     let limits = distributions.iter().filter_map(|(name, tier, distribution)| {
         let limits = name.limits(policies)?;
         let route = config.routes.get(name.route)?.name.clone();
-        Some(limit_peaks(route, name.condition(policies), (limits, *tier), distribution, query))
+        let mut peaks = limit_peaks(route, name.condition(policies), (limits, *tier), distribution, query);
+        let change = peaks.change.iter_mut().flat_map(|change| &mut change.examples);
+        for of in peaks.highest.iter_mut().chain(change) {
+            of.key = names.mask_key(&of.key).into_owned();
+        }
+        Some(peaks)
     });
     Ok(PolicyPeaks {
         policy: policy.name.clone(),
@@ -108,6 +114,10 @@ fn check_window(policy: &Policy, query: &PeaksQuery) -> Result<(), Problem> {
             "window: policy {} has several limits; say which one: {}",
             policy.name,
             windows.join(", ")
+        ))),
+        Some(_) if windows.is_empty() => Err(Problem::bad_request(format!(
+            "window: policy {} counts requests in progress, and has no window",
+            policy.name
         ))),
         Some(asked) if !windows.contains(asked) => Err(Problem::bad_request(format!(
             "window: policy {} has no limit for {}; its windows: {}",

@@ -38,7 +38,7 @@ impl ProgressBar {
             let mut wait = DELAY;
             while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                 wait = INTERVAL;
-                let line = line(name, progress.bytes(), progress.total, progress.lines(), begin.elapsed());
+                let line = line(name, progress.bytes(), progress.total, progress.requests(), begin.elapsed());
                 write(&format!("\r{}\x1b[K", cut(line)));
             }
             if wait == INTERVAL {
@@ -86,7 +86,7 @@ fn line(name: &str, bytes: u64, total: Option<u64>, lines: u64, elapsed: Duratio
     let full = (share * BAR as f64) as usize;
     let bar = "█".repeat(full) + &"░".repeat(BAR as usize - full);
     let left = elapsed.as_secs_f64() * (1.0 - share) / share.max(1e-6);
-    let left = left.min(359_999.0) as u64;
+    let left = left.min(359_999.0).round() as u64;
     let left = match left / 3_600 {
         0 => format!("{}:{:02}", left / 60, left % 60),
         hours => format!("{hours}:{:02}:{:02}", left / 60 % 60, left % 60),

@@ -103,8 +103,12 @@ fn json(report: &Report) -> String {
 
 fn text(report: &Report, most_rows: usize) -> String {
     let Report { requests, forbidden, refused, unchecked, .. } = report;
-    let [first, last] = [&report.first, &report.last].map(|time| moment(time));
-    let mut text = format!("{} from {first} to {last} UTC\n", count(*requests, "request"));
+    let mut text = match (&report.first, &report.last) {
+        (Some(first), Some(last)) => {
+            format!("{} from {} to {} UTC\n", count(*requests, "request"), moment(first), moment(last))
+        }
+        _ => format!("{}, none of them HTTP\n", count(*requests, "request")),
+    };
     text += &denied(report.requests, report.denied, report.shadow_denied, &report.policies);
     if *forbidden > 0 {
         text += &format!("Refused by deny or allow: {}\n", share(*forbidden, *requests));
@@ -175,6 +179,14 @@ fn compared(report: &Report, comparison: &Comparison, most_rows: usize) -> Strin
     let Comparison { config, newly_denied, freed, clients, policies, .. } = comparison;
     let mut text = format!("\nWith {}:\n", printable(config));
     text += &denied(report.requests, comparison.denied, comparison.shadow_denied, policies);
+    for (what, refused) in [
+        ("Refused by deny or allow", comparison.forbidden),
+        ("Without a route, or malformed", comparison.refused),
+    ] {
+        if refused > 0 {
+            text += &format!("{what}: {}\n", share(refused, report.requests));
+        }
+    }
     let of =
         |what: fn(&ChangedClient) -> u64| clients.iter().filter(|client| what(client) > 0).count() as u64;
     text += &format!(

@@ -1,4 +1,4 @@
-//! `tollgate suggest LOG…`: limits for the traffic in access logs, with their evidence.
+//! `tollgate suggest`: limits for the traffic in access logs, or of a running Tollgate, with their evidence.
 
 use std::{
     io::{Write, stdout},
@@ -14,7 +14,7 @@ use super::{
     client::Options,
     failure::{print_error, report_config_errors},
     logs::LogArgs,
-    suggest_live::run_live,
+    suggest_live::{Spare, run_live},
     terminal::{printable, printable_json, printable_lines},
 };
 use crate::{
@@ -30,7 +30,8 @@ use crate::{
     after_help = "The output is YAML with comments: policies for the routes of --config, or without it a whole configuration. For \
         each route, the comments show how many requests clients send at most in any window, whether some stand apart, and what the \
         policies would have denied in the logs.\n\nLOG is as for `tollgate replay`.\n\nExit code: 0 on success, 1 if a log cannot be \
-        read, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has errors.",
+        read, or if the admin port cannot be reached or refuses, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has \
+        errors.",
     group = ArgGroup::new("source").args(["logs", "live"]).required(true)
 )]
 pub(super) struct Args {
@@ -49,10 +50,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_delimiter = ',', default_value = "1s,1m,1h",
         value_parser = argument::window, value_hint = ValueHint::Other)]
     window: Vec<Duration>,
-    /// The share of clients that a limit must spare, unless some stand apart from all others
-    #[arg(long, value_name = "PERCENTAGE", default_value = "99.9%", value_parser = argument::percentage,
-        value_hint = ValueHint::Other)]
-    spare: f64,
+    /// The share of the clients to spare. By logs, clients that stand apart from all others are not spared
+    #[arg(long, value_name = "PERCENT", default_value = "99.9%", value_hint = ValueHint::Other)]
+    spare: Spare,
     /// The number of clients above a limit to list; --json has more
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_hint = ValueHint::Other)]
     limit: usize,
@@ -94,7 +94,7 @@ fn suggestion(config: Option<Config>, args: &Args) -> Result<Suggestion, Suggest
     let mut windows = args.window.clone();
     windows.sort_unstable();
     windows.dedup();
-    let request = Request { key: key.clone(), windows, spare: *spare, listed: *limit };
+    let request = Request { key: key.clone(), windows, spare: spare.0 / 100.0, listed: *limit };
     let open = || logs.open(ReadOptions::default());
     let runtime = runtime::Builder::new_current_thread().build().map_err(ReplayError::from)?;
     runtime.block_on(suggest(config, &request, &open, logs.are_files()))

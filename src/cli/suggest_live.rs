@@ -1,6 +1,6 @@
 //! `tollgate suggest --live`: limits by how close clients of a running Tollgate come to those in force.
 
-use std::{fmt::Write as _, io, process::ExitCode};
+use std::{fmt::Write as _, io, process::ExitCode, str::FromStr};
 
 use bytes::Bytes;
 use http::Method;
@@ -12,12 +12,26 @@ use super::{
 };
 use crate::admin::dto::{LimitPeaks, Policies, Policy, PolicyPeaks};
 
+/// The share of the clients that a limit spares, in percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spare(pub f64);
+
+impl FromStr for Spare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        percent.map(Self).ok_or_else(|| "expected a percentage from 0% to 100%, such as 99.9%".to_owned())
+    }
+}
+
 /// Asks the admin port for the peaks of all policies, and prints a limit for each that spares this share of the clients.
-pub(super) fn run_live(options: &Options, spare: f64) -> ExitCode {
+pub(super) fn run_live(options: &Options, spare: Spare) -> ExitCode {
     client::print_result(output(options, spare))
 }
 
-fn output(options: &Options, spare: f64) -> Result<String, AdminError> {
+fn output(options: &Options, spare: Spare) -> Result<String, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let found =
         runtime.block_on(client::with_timeout(options, client::TIMEOUT, all_peaks(options, spare)))?;
@@ -30,26 +44,21 @@ fn output(options: &Options, spare: f64) -> Result<String, AdminError> {
 }
 
 /// Each policy that a route uses, with its peaks.
-async fn all_peaks(options: &Options, spare: f64) -> Result<Vec<(Policy, PolicyPeaks)>, AdminError> {
+async fn all_peaks(options: &Options, spare: Spare) -> Result<Vec<(Policy, PolicyPeaks)>, AdminError> {
     let mut connection = AdminConnection::open(options).await?;
     let policies: Policies = connection.request(Method::GET, "/v1/policies", Bytes::new()).await?;
     let mut all = Vec::new();
     for policy in policies.policies.into_iter().filter(|policy| !policy.routes.is_empty()) {
         let path = format!("/v1/policies/{}/peaks", client::percent_encoded(&policy.name));
-        let target = client::with_query(&path, &[("spare", Some(&percent(spare).to_string()))]);
+        let target = client::with_query(&path, &[("spare", Some(&spare.0.to_string()))]);
         let peaks = connection.request(Method::GET, &target, Bytes::new()).await?;
         all.push((policy, peaks));
     }
     Ok(all)
 }
 
-/// The share in percent. Shares are read from decimals, and 0.07 × 100 is not quite 7.
-fn percent(share: f64) -> f64 {
-    (share * 1e8).round() / 1e6
-}
-
 /// A policy with a limit for each of its limits, in the form of proxy.yaml, with the evidence as comments.
-fn suggestions(all: &[(Policy, PolicyPeaks)], spare: f64) -> String {
+fn suggestions(all: &[(Policy, PolicyPeaks)], spare: Spare) -> String {
     if all.is_empty() {
         return "# No route has a policy: no request is limited.\n".to_owned();
     }
@@ -58,7 +67,7 @@ fn suggestions(all: &[(Policy, PolicyPeaks)], spare: f64) -> String {
          # hours. The peak of a client is the most units that it had in use in one window, with those that were denied.\n\
          # Settings that are not shown here stay as they are in proxy.yaml.\n\
          policies:\n",
-        percent(spare)
+        spare.0
     );
     for (policy, peaks) in all {
         suggest(&mut out, policy, peaks);
@@ -112,10 +121,13 @@ fn own_limits(peaks: &PolicyPeaks) -> Vec<(&LimitPeaks, u64)> {
             None => limits.push((limit, limit.suggested)),
         }
     }
-    // A longer window must not allow less than a shorter one. Of those that nothing is known of, the limit stays.
-    let mut least = 0;
+    // A longer window must not allow less than a shorter one. Of those that nothing is known of, the limit stays. What a
+    // shorter window has denied never reached the longer ones, so that they are not lowered then.
+    let (mut least, mut has_denied) = (0, false);
     let rising = limits.into_iter().map(|(limit, suggested)| {
-        least = suggested.unwrap_or(limit.units).max(least);
+        let suggested = suggested.unwrap_or(limit.units);
+        least = if has_denied { suggested.max(limit.units) } else { suggested }.max(least);
+        has_denied |= limit.shares.iter().any(|share| share.up_to.is_none() && share.keys > 0);
         (limit, least)
     });
     rising.collect()
@@ -167,7 +179,11 @@ fn without_zone(limit: &str) -> &str {
 /// A name or a key as a scalar of YAML.
 fn yaml_text(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ':' | '=');
-    match name.chars().all(is_plain) && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    // Words of YAML 1.1, which other tools may read.
+    let is_word =
+        ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&&*name.to_ascii_lowercase());
+    let is_text = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.ends_with(':');
+    match name.chars().all(is_plain) && is_text && !is_word {
         true => name.to_owned(),
         false => serde_json::Value::from(name).to_string(),
     }
@@ -176,6 +192,7 @@ fn yaml_text(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::dto::ShareOfKeys;
 
     fn limit(text: &str, units: u64, suggested: Option<u64>) -> LimitPeaks {
         LimitPeaks {
@@ -211,6 +228,10 @@ mod tests {
         assert_eq!(suggested(tiers(Some(180), Some(90))), [180, 180]);
         assert_eq!(suggested(tiers(Some(20), None)), [20, 500]);
         assert_eq!(suggested(tiers(None, None)), [0; 0]);
+        // What the minute has denied, the hour has not seen: it stays.
+        let mut denying = tiers(Some(180), Some(300));
+        denying[0].shares = vec![ShareOfKeys { above: 100, up_to: None, keys: 1, share: 0.1 }];
+        assert_eq!(suggested(denying), [180, 500]);
         // Of two routes, the higher one counts.
         let routes = [tiers(Some(20), Some(60)), tiers(Some(30), None)].concat();
         assert_eq!(suggested(routes), [30, 60]);
@@ -220,10 +241,13 @@ mod tests {
     fn rates_names_and_shares_are_written_as_proxy_yaml_has_them() {
         assert_eq!(rate(&limit("1000/month (Europe/Berlin)", 1_000, None), 70), "70/month");
         assert_eq!(rate(&limit("2 at a time", 2, None), 0), "1");
+        assert_eq!(["true", "No", "a:"].map(yaml_text), ["\"true\"", "\"No\"", "\"a:\""]);
         assert_eq!(
             ["per-ip", "ip+path", "a b", "1"].map(yaml_text),
             ["per-ip", "ip+path", "\"a b\"", "\"1\""]
         );
-        assert_eq!([0.999, 0.07, 1.0].map(percent), [99.9, 7.0, 100.0]);
+        let parse = |text: &str| text.parse::<Spare>().map(|spare| spare.0);
+        assert_eq!([parse("99.9%"), parse("99"), parse("0 %")], [Ok(99.9), Ok(99.0), Ok(0.0)]);
+        assert!(["", "%", "101%", "-1%", "NaN", "all"].into_iter().all(|text| parse(text).is_err()));
     }
 }

@@ -23,14 +23,6 @@ pub fn window(text: &str) -> Result<Duration, String> {
     value::duration(Duration::from_millis(1)..=MAX_DURATION)(text).map_err(|invalid| sentence(invalid, text))
 }
 
-/// Reads a percentage as a share of 1: `99.9%`.
-///
-/// # Errors
-/// A sentence that says why it is invalid.
-pub fn percentage(text: &str) -> Result<f64, String> {
-    value::percentage(text).map_err(|invalid| sentence(invalid, text))
-}
-
 fn sentence(invalid: Invalid, text: &str) -> String {
     let about = invalid.about_written(text);
     match invalid.help(false) {
@@ -47,12 +39,10 @@ mod tests {
     fn arguments_are_read_as_in_the_file() {
         assert_eq!(key("path+ip").map(|key| key.to_string()), Ok("ip+path".to_owned()));
         assert_eq!(window("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(percentage("99.5%"), Ok(0.995));
         for (message, words) in [
             (key("address").unwrap_err(), "did you mean `ip`?"),
             (window("1").unwrap_err(), "add a unit: 1s, 1ms"),
             (window("0s").unwrap_err(), "`0s`"),
-            (percentage("99.9").unwrap_err(), "99.9%"),
         ] {
             assert!(message.contains(words), "{message}");
         }

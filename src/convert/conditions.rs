@@ -242,11 +242,18 @@ impl Conditions {
         match (&mut merged.hosts, &other.hosts, &mut merged.methods, &other.methods) {
             (Some(hosts), Some(others), _, _) if rest && same_methods => hosts.extend(others.iter().cloned()),
             (_, _, Some(methods), Some(others)) if rest && same_hosts => {
-                methods.extend(others.iter().cloned())
+                methods.extend(others.iter().cloned());
             }
             _ => return None,
         }
         Some(merged)
+    }
+
+    /// These as a route has them.
+    fn written(&self) -> Map {
+        let mut map = Map::new();
+        self.write(&mut map);
+        map
     }
 
     /// Sets the conditions of a route.
@@ -323,7 +330,12 @@ pub(super) fn ordered(terms: &[(Term, usize)]) -> (Vec<OrderedRoute>, BTreeSet<u
     }
     let mut reached: Vec<OrderedRoute> = Vec::new();
     for route in routes {
-        if reached.iter().any(|earlier| earlier.conditions.covers(&route.conditions)) {
+        // A prefix and an expression may be written alike.
+        let is_reached = |earlier: &OrderedRoute| {
+            earlier.conditions.covers(&route.conditions)
+                || earlier.conditions.written() == route.conditions.written()
+        };
+        if reached.iter().any(is_reached) {
             continue;
         }
         if let Some(last) = reached.last_mut()

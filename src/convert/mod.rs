@@ -1,6 +1,6 @@
 //! Converts configurations of other proxies into `proxy.yaml`.
 //!
-//! A converter reads the configuration of one proxy and fills a [`Draft`]. What has no equal in Tollgate becomes a
+//! A converter reads the configuration of one proxy and fills a `Draft`. What has no equal in Tollgate becomes a
 //! [`Note`]: a comment at its place in the output, and an item of [`Conversion::unconverted`].
 
 mod conditions;

@@ -1,6 +1,8 @@
 //! A route that is being written, and what the path of its requests becomes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipnet::IpNet;
 
 use super::{
     conditions::{Conditions, Path},
@@ -15,6 +17,7 @@ pub(super) struct RouteDraft {
     pub(super) comments: Vec<Comment>,
     pub(super) action: Action,
     pub(super) policies: Vec<String>,
+    /// Networks, of those in `conditions.clients`: see [`RouteDraft::admit_only`].
     pub(super) allow: Vec<String>,
     pub(super) deny: Vec<String>,
     /// Something that admits requests has no equal: until somebody has read the comment, only this machine is served.
@@ -186,6 +189,29 @@ impl HeaderChanges {
 }
 
 impl RouteDraft {
+    /// Admits the clients of these networks, of those that it has admitted so far. Returns whether any are left: if
+    /// not, the route is closed.
+    #[must_use]
+    pub(super) fn admit_only(&mut self, networks: &[&str]) -> bool {
+        let admitted: Option<Vec<String>> = match (&self.conditions.clients, self.allow.is_empty()) {
+            (_, false) => Some(std::mem::take(&mut self.allow)),
+            (Some(clients), true) => Some(clients.iter().map(ToString::to_string).collect()),
+            (None, true) => None,
+        };
+        let mut allow: Vec<String> = match admitted {
+            None => networks.iter().map(|network| (*network).to_owned()).collect(),
+            Some(admitted) => {
+                let pairs = admitted.iter().flat_map(|one| networks.iter().map(move |other| (one, *other)));
+                pairs.filter_map(|(one, other)| narrower(one, other)).map(str::to_owned).collect()
+            }
+        };
+        let mut known = BTreeSet::new();
+        allow.retain(|network| known.insert(network.clone()));
+        self.is_closed |= allow.is_empty();
+        self.allow = allow;
+        !self.allow.is_empty()
+    }
+
     /// The route as an item of `routes`.
     pub(super) fn written(self) -> Node {
         let mut map = Map::new();
@@ -245,6 +271,24 @@ impl RouteDraft {
     }
 }
 
+/// The one of two networks that is inside of the other.
+fn narrower<'n>(one: &'n str, other: &'n str) -> Option<&'n str> {
+    let read = |text: &str| text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok();
+    match (read(one), read(other)) {
+        (Some(a), Some(b)) if b.contains(&a) => Some(one),
+        (Some(a), Some(b)) if a.contains(&b) => Some(other),
+        _ => (one == other).then_some(one),
+    }
+}
+
+/// Whether a plugin with this name may be one that refuses requests without a credential.
+pub(super) fn speaks_of_credentials(name: &str) -> bool {
+    const WORDS: [&str; 11] =
+        ["auth", "oidc", "openid", "jwt", "saml", "ldap", "acl", "hmac", "token", "sso", "keycloak"];
+    let name = name.to_ascii_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
 /// A name that no other route has.
 pub(super) fn unique(name: &str, names: &mut BTreeSet<String>) -> String {
     let numbered = (2_u64..).map(|number| format!("{name}-{number}"));
@@ -301,6 +345,22 @@ mod tests {
         let one = unchanged.prepend("/v2", &exact).ok().unwrap();
         assert_eq!(rewrite(&one, &exact), "path /v2/api/{{a}}");
         assert!(unchanged.prepend("/v2", &Path::Regex("^/a".to_owned())).is_err());
+    }
+
+    #[test]
+    fn clients_must_be_in_all_lists() {
+        let mut route = RouteDraft::default();
+        assert!(route.admit_only(&["10.0.0.0/8", "192.168.1.1", "2001:db8::/32"]));
+        assert!(route.admit_only(&["10.1.0.0/16", "192.168.0.0/16", "10.1.0.0/16"]));
+        assert_eq!(route.allow, ["10.1.0.0/16", "192.168.1.1"]);
+        assert!(!route.admit_only(&["172.16.0.0/12"]));
+        assert!(route.is_closed);
+        let clients = Some(vec!["10.0.0.0/8".parse().unwrap()]);
+        let conditions = Conditions { clients, ..Conditions::default() };
+        let mut route = RouteDraft { conditions, ..RouteDraft::default() };
+        assert!(route.admit_only(&["0.0.0.0/0"]));
+        assert_eq!(route.allow, ["10.0.0.0/8"]);
+        assert!(!RouteDraft::default().admit_only(&[]));
     }
 
     #[test]

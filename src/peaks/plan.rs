@@ -29,13 +29,16 @@ use crate::{
 /// Samples of a configuration, at most. Beyond them, the last routes have none.
 const MAX_SAMPLES: usize = 16_384;
 
+/// The policies of a route, and the number of the first sample of each. The samples of a policy's variants follow each
+/// other.
+type RouteSamples = Box<[(usize, usize)]>;
+
 /// The samples of one configuration. Those of limits that a reload keeps are shared with the configuration before.
 #[derive(Debug)]
 pub struct PeakPlan {
     policies: Arc<[Policy]>,
-    /// By the route's index: its policies, and the number of the first sample of each. The samples of a policy's
-    /// variants follow each other.
-    routes: Box<[Box<[(usize, usize)]>]>,
+    /// By the route's index.
+    routes: Box<[RouteSamples]>,
     samples: Box<[PlannedSample]>,
     /// Hashes keys: the same for all configurations of the process, and unknown to clients.
     pub(super) hasher: foldhash::quality::RandomState,

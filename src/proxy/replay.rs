@@ -309,9 +309,11 @@ impl<'r, S: Store> Replay<'r, S> {
         (logged, action): (&LoggedRequest, &RouteAction),
     ) {
         let mut taken = SmallVec::new();
-        // The log has the cost by one policy.
+        // The log has the cost by the first policy.
         let mut charged = logged.charged;
         for (index, (check, &policy)) in checks.into_iter().zip(policies).enumerate() {
+            let cost = check.policy.cost.of_response().cloned();
+            let charged = if cost.is_some() { charged.take() } else { None };
             if decision.verdicts.get(index).is_none_or(|verdict| !verdict.admitted) {
                 continue;
             }
@@ -320,19 +322,19 @@ impl<'r, S: Store> Replay<'r, S> {
                 taken.push(Taken::refunded(check, receipt));
                 continue;
             }
-            let Some(cost) = check.policy.cost.of_response() else { continue };
+            let Some(cost) = cost else { continue };
             let actual = match (logged.progress, action) {
                 // Only upstreams' responses cost something.
                 (_, RouteAction::Reply(_) | RouteAction::Redirect(_) | RouteAction::Usage) => Some(0),
                 (LoggedProgress::Responded, _) if cost.measure == Measure::Bytes => logged.bytes,
-                (LoggedProgress::Responded, _) => charged.take(),
+                (LoggedProgress::Responded, _) => charged,
                 // The upstream may have done the work.
                 (LoggedProgress::NoResponse, _) => Some(check.cost),
                 // If it was refused, nobody knows what the response would have cost.
                 (
                     LoggedProgress::Unforwarded | LoggedProgress::Unchecked | LoggedProgress::Unrouted,
                     RouteAction::Upstream(_),
-                ) => charged.take(),
+                ) => charged,
             };
             match actual {
                 Some(actual) if actual == check.cost => {}
@@ -526,7 +528,12 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
         };
         self.replay.note_unknown_conditions(&context.route.policies, &known);
         let found = self.known_checks(checks, &context.route.policies, &known)?;
-        let (policies, checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) = found.into_iter().unzip();
+        let (policies, mut checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) =
+            found.into_iter().unzip();
+        let of_response = checks.iter_mut().find(|check| check.policy.cost.of_response().is_some());
+        if let Some((check, reserved)) = of_response.zip(self.logged.reserved) {
+            check.cost = reserved.clamp(1, check.policy.most_admissible().max(1));
+        }
         let decision = match self.replay.store.decide(&checks).await {
             Ok(decision) => decision,
             Err(failed) => {

@@ -71,19 +71,17 @@ struct Changed {
 impl Changes {
     /// Adds the verdicts of both configurations on a request.
     pub(super) fn add(&mut self, request: &LoggedRequest, first: Decided, second: Decided) {
-        let (before, after) = (passes(first.verdict), passes(second.verdict));
+        let (Some(before), Some(after)) = (passes(first.verdict), passes(second.verdict)) else { return };
         if before == after {
             return;
         }
         let new = || Changed { first: request.time, ..Changed::default() };
         let changed = self.clients.entry(client(request)).or_insert_with(new);
         changed.last = request.time;
-        let (count, policies, policy) = match (before, after) {
-            (Some(true), Some(false)) => {
-                (&mut changed.newly_denied, &mut changed.denied_by, second.denied_by)
-            }
-            (Some(false), Some(true)) => (&mut changed.freed, &mut changed.freed_from, first.denied_by),
-            _ => return,
+        let (count, policies, policy) = if before {
+            (&mut changed.newly_denied, &mut changed.denied_by, second.denied_by)
+        } else {
+            (&mut changed.freed, &mut changed.freed_from, first.denied_by)
         };
         *count += 1;
         if let Some(policy) = policy.filter(|policy| !policies.contains(policy)) {
@@ -107,7 +105,6 @@ impl Changes {
             last: rfc3339(changed.last),
         };
         let mut clients: Vec<ChangedClient> = self.clients.into_iter().map(client).collect();
-        clients.retain(|client| client.newly_denied + client.freed > 0);
         clients.sort_by(|a, b| {
             let changed = |client: &ChangedClient| Reverse(client.newly_denied + client.freed);
             (changed(a), &a.client).cmp(&(changed(b), &b.client))

@@ -12,14 +12,16 @@ const HEIGHT: u64 = 120;
 
 /// The page. Lists up to `most_rows` keys and clients.
 pub fn page(report: &Report, most_rows: usize) -> String {
-    let Report { requests, denied, shadow_denied, forbidden, refused, .. } = report;
+    let Report { requests, denied, shadow_denied, forbidden, refused, unchecked, .. } = report;
     let tiles = [
         ("Requests", *requests, ""),
         ("Denied", *denied, "bad"),
         ("Denied by mode: shadow alone", *shadow_denied, "warn"),
         ("Refused by deny or allow", *forbidden, ""),
         ("Without a route, or malformed", *refused, ""),
+        ("Refused before the policies", *unchecked, ""),
     ];
+    let has_shadow = report.policies.iter().any(|policy| policy.mode == "shadow");
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -32,13 +34,13 @@ pub fn page(report: &Report, most_rows: usize) -> String {
             body {
                 main {
                     h1 { "What these limits would have done" }
-                    p.soft { (time(&report.first)) " to " (time(&report.last)) " UTC" }
+                    @if let (Some(first), Some(last)) = (&report.first, &report.last) { p.soft { (time(first)) " to " (time(last)) " UTC" } }
                     dl.tiles {
-                        @for (name, number, class) in tiles.into_iter().filter(|(_, number, class)| *number > 0 || !class.is_empty()) {
-                            div { dt { (name) } dd class=(if number > 0 { class } else { "" }) { (thousands(number)) (share(number, *requests)) } }
+                        @for (name, number, class) in tiles.into_iter().filter(|(_, number, class)| *number > 0 || *class == "bad" || has_shadow && *class == "warn") {
+                            div { dt { (name) } dd class=(if number > 0 { class } else { "" }) { (thousands(number)) @if name != "Requests" { (share(number, *requests)) } } }
                         }
                     }
-                    (timeline(&report.timeline, &report.last))
+                    @if let Some(last) = &report.last { (timeline(&report.timeline, last)) }
                     h2 { "Policies" }
                     (policies(&report.policies))
                     (limited(&report.keys, most_rows))
@@ -72,7 +74,7 @@ fn timeline(Timeline { first, step, bars }: &Timeline, last: &str) -> Markup {
                     ];
                     @for (class, part) in parts.into_iter().filter(|(_, part)| *part > 0) {
                         rect class=(class) x=(nth * BAR_WIDTH) y=(HEIGHT - height(part)) width=(BAR_WIDTH - 1) height=(height(part)) {
-                            title { (thousands(bar.requests)) " requests, " (thousands(bar.denied)) " denied" }
+                            title { (thousands(bar.requests)) " requests, " (thousands(bar.denied)) " denied, " (thousands(bar.shadow_denied)) " by mode: shadow" }
                         }
                     }
                 }

@@ -1,7 +1,7 @@
 //! `tollgate replay`: which clients the policies would have limited, according to access logs of any proxy.
 //!
-//! [`replay`] makes `proxy::replay` decide on each request, in the order of arrival. A [`Tally`] counts the decisions,
-//! and becomes a [`Report`]. With a second configuration, [`Changes`] notes where the two decide differently.
+//! [`replay`] makes `proxy::replay` decide on each request, in the order of arrival. A `Tally` counts the decisions,
+//! and becomes a [`Report`]. With a second configuration, `Changes` notes where the two decide differently.
 
 mod changes;
 mod html;
@@ -31,8 +31,8 @@ use crate::{
 };
 
 /// Number of requests after which expired limits are swept; the budget is twice the number of new ones.
-const SWEEP_EVERY: u64 = 100_000;
-const SWEEP_BUDGET: usize = 200_000;
+pub(crate) const SWEEP_EVERY: u64 = 100_000;
+pub(crate) const SWEEP_BUDGET: usize = 200_000;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +81,18 @@ pub async fn replay(
     Ok(report)
 }
 
+/// The rules for requests of logs under `config`.
+///
+/// # Errors
+/// A file of addresses or keys, or the name of a policy, can't be used.
+pub(crate) fn rules(config: Config) -> Result<Rules, ReplayError> {
+    let policies = policies(&config);
+    let access = Arc::new(AccessRules::open(&config)?);
+    // Logs contain no tokens.
+    let verifier = Arc::new(Verifier::new(&[])?);
+    Ok(Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?)
+}
+
 /// A configuration, prepared for a replay with empty limits.
 struct Setup {
     rules: Rules,
@@ -90,11 +102,7 @@ struct Setup {
 
 impl Setup {
     fn new(config: Config) -> Result<Self, ReplayError> {
-        let policies = policies(&config);
-        let access = Arc::new(AccessRules::open(&config)?);
-        // Logs contain no tokens.
-        let verifier = Arc::new(Verifier::new(&[])?);
-        let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?;
+        let rules = rules(config)?;
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
         Ok(Self { rules, store, clock })

@@ -9,9 +9,9 @@ use crate::{access_logs::UnreadableLines, text::count};
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub requests: u64,
-    /// Times of the first and the last request (RFC 3339).
-    pub first: String,
-    pub last: String,
+    /// Times of the first and the last request (RFC 3339). `None`: no line is about HTTP.
+    pub first: Option<String>,
+    pub last: Option<String>,
     /// Requests that enforced policies would have denied.
     pub denied: u64,
     /// Requests that only shadow policies would have denied.
@@ -68,6 +68,11 @@ impl Report {
                     count(*unknown_costs, "response")
                 ));
             }
+        }
+        if self.keys.iter().any(|key| key.hint.is_none()) {
+            notes.push(
+                "Too many keys are denied to observe them all: the last of them have no hint.".to_owned(),
+            );
         }
         if self.without_host > 0 {
             notes.push(format!(
@@ -187,8 +192,8 @@ pub struct LimitedKey {
     /// Times of the first and the last denial (RFC 3339).
     pub first: String,
     pub last: String,
-    /// What kind of client it seems to be, from its requests since the first denial or response of 401 or 403, and why. `None`: too many keys are
-    /// denied to observe them all.
+    /// What kind of client it seems to be, from its requests since the first denial or
+    /// response of 401 or 403, and why. `None`: too many keys are denied to observe them all.
     pub hint: Option<&'static str>,
     pub reasons: Option<String>,
     /// Number of users of these requests in the log, and the first of them.

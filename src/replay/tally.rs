@@ -20,8 +20,10 @@ use crate::{
     telemetry::time::{format_duration, rfc3339},
 };
 
-/// Keys of a policy whose requests are observed for the hint, from their first denial or response of 401 or 403 on.
+/// Keys of a policy whose requests are observed for the hint, from their first denial on; or from a response of 401 or 403,
+/// of which there may be fewer.
 const OBSERVED_KEYS: usize = 50_000;
+const SUSPECTS: usize = 10_000;
 /// Users of a key that are named.
 const NAMED_USERS: usize = 3;
 /// A minute and a second, in microseconds.
@@ -54,6 +56,8 @@ struct PolicyTally {
     keys: HashMap<u64, KeyUse, FixedState>,
     /// Keys that are denied or observed.
     notable: HashMap<CompactString, NotableKey, FixedState>,
+    /// How many of them were observed before they were denied.
+    suspects: usize,
     minute: MinuteTally,
 }
 
@@ -102,6 +106,7 @@ impl Tally {
             },
             keys: HashMap::default(),
             notable: HashMap::default(),
+            suspects: 0,
             minute: MinuteTally::default(),
         };
         Self {
@@ -158,8 +163,8 @@ impl Tally {
         });
         Report {
             requests: self.requests + notes.not_http,
-            first: rfc3339(self.first.unwrap_or_default()),
-            last: rfc3339(self.last),
+            first: self.first.map(rfc3339),
+            last: self.first.map(|_| rfc3339(self.last)),
             denied: self.denied,
             shadow_denied: self.shadow_denied,
             forbidden: self.forbidden,
@@ -205,11 +210,16 @@ impl PolicyTally {
             self.report.denied_keys += u64::from(!key.is_denied);
             (key.is_denied, key.is_notable) = (true, true);
         }
-        let is_full = self.notable.len() >= OBSERVED_KEYS;
+        let is_suspect = decided.is_admitted;
+        let is_full = match is_suspect {
+            true => self.suspects >= SUSPECTS,
+            false => self.notable.len() >= OBSERVED_KEYS + self.suspects,
+        };
         let notable = match self.notable.entry(decided.key.into()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if decided.is_admitted && is_full => return,
+            Entry::Vacant(_) if is_suspect && is_full => return,
             Entry::Vacant(new) => {
+                self.suspects += usize::from(is_suspect);
                 let client = (!is_full).then(Box::default);
                 new.insert(NotableKey { client, ..NotableKey::default() })
             }
@@ -232,7 +242,7 @@ impl PolicyTally {
     }
 
     fn report(self, limited: &mut Vec<LimitedKey>) -> PolicyReport {
-        let Self { mut report, keys, notable, minute } = self;
+        let Self { mut report, keys, notable, minute, suspects: _ } = self;
         report.closeness = closeness(keys.values());
         report.worst_minute = minute.worst();
         let denied = notable.into_iter().filter(|(_, key)| key.denied > 0);
@@ -391,6 +401,9 @@ mod tests {
             (0..requests).for_each(|nth| tally.add(minute * MINUTE + nth, nth >= denied));
         }
         let worst = tally.worst().unwrap();
-        assert_eq!((worst.minute.as_str(), worst.requests, worst.denied), ("1970-01-01T00:12:00Z", 50, 3));
+        assert_eq!(
+            (worst.minute.as_str(), worst.requests, worst.denied),
+            ("1970-01-01T00:12:00.000Z", 50, 3)
+        );
     }
 }

@@ -83,6 +83,13 @@ pub(super) fn write(suggestion: &Suggestion, key: &KeyRecipe, listed: usize, is_
             format!("#   route {}: policies: [{}]\n", route.route, policy.name)
         };
         out.extend(suggested.map(|(route, policy)| name(route, policy)));
+        for route in suggestion.routes.iter().filter(|route| route.policy.is_none()) {
+            let lacking = number(route.not_in_log, "request");
+            out += &format!(
+                "#   route {}: none, because the log does not have the {key} of its {lacking}\n",
+                route.route
+            );
+        }
     }
     out
 }

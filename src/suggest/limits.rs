@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_limit_has_headroom() {
         let limits = [1, 3, 10, 40, 100, 1_000].map(|peak| limit(peak, peak, None, false));
-        assert_eq!(limits, [5, 10, 25, 80, 150, 1_250]);
+        assert_eq!(limits, [5, 10, 25, 80, 150, 1_500]);
         assert_eq!([1, 10, 100].map(|peak| limit(peak, peak, None, true)), [5, 25, 200]);
         assert_eq!(limit(100, 190, None, false), 200, "it counts more than the window has");
     }

@@ -1,7 +1,7 @@
 //! `tollgate suggest`: limits for the traffic in access logs, with their evidence.
 //!
-//! [`suggest`] measures the peaks of all clients ([`mod@measure`]), finds a limit in their distribution for each window
-//! ([`limits`]), replays the policies over the same logs ([`mod@verify`]) and writes them ([`document`]).
+//! [`suggest`] measures the peaks of all clients (`measure.rs`), finds a limit in their distribution for each window
+//! (`limits.rs`), replays the policies over the same logs (`verify.rs`) and writes them (`document.rs`).
 
 mod distribution;
 mod document;

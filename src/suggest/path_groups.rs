@@ -121,7 +121,7 @@ fn is_id(segment: &str) -> bool {
     let is_hex = segment.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     digits == segment.len()
         || is_hex && digits > 0 && segment.len() >= 12
-        || digits > 3 && segment.len() >= 20
+        || digits * 4 >= segment.len() && segment.len() >= 20
         || segment.len() > LONGEST_WORD
 }
 

@@ -17,14 +17,12 @@ use crate::{
     config::model::Config,
     limit::ManualClock,
     proxy::replay::{ReplayedCheck, ReplayedVerdict},
+    replay::{SWEEP_BUDGET, SWEEP_EVERY},
     store::memory::MemoryStore,
 };
 
 /// The clients of each policy whose evidence is kept.
 pub(super) const MAX_WATCHED: usize = 1_000;
-/// Number of requests after which expired limits are swept; the budget is twice the number of new ones.
-const SWEEP_EVERY: u64 = 100_000;
-const SWEEP_BUDGET: usize = 200_000;
 
 /// The decisions of one policy.
 #[derive(Debug, Default)]

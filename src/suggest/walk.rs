@@ -1,19 +1,13 @@
 //! Takes the requests of access logs through the steps of a request, by the same functions as `replay` and `serve`.
 
-use std::sync::Arc;
-
 use smallvec::smallvec;
 
 use crate::{
     access_logs::{LogReader, LoggedRequest},
     config::model::Config,
-    identity::{AccessRules, Verifier},
     limit::{Check, Decision, DecisionSource, ManualClock, Store, Taken, Unavailable, algorithm::Verdict},
-    proxy::{
-        Rules,
-        replay::{Replay, ReplayedCheck, ReplayedVerdict, policies},
-    },
-    replay::ReplayError,
+    proxy::replay::{Replay, ReplayedCheck, ReplayedVerdict},
+    replay::{ReplayError, rules},
 };
 
 /// Sees the requests of logs.
@@ -43,12 +37,7 @@ pub(super) async fn walk<S: Store>(
     logs: &mut LogReader,
     visitor: &mut impl Visitor,
 ) -> Result<u64, super::SuggestError> {
-    let policies = policies(&config);
-    let access = Arc::new(AccessRules::open(&config).map_err(ReplayError::from)?);
-    // Logs contain no tokens.
-    let verifier = Arc::new(Verifier::new(&[]).map_err(ReplayError::from)?);
-    let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default());
-    let rules = rules.map_err(ReplayError::from)?;
+    let rules = rules(config)?;
     let mut replay = Replay::new(&rules, store, clock);
     while let Some(request) = logs.next_request().map_err(ReplayError::from)? {
         visitor.begin(&request);
@@ -65,21 +54,11 @@ pub(super) struct AdmitAll;
 
 impl Store for AdmitAll {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        let admits = Verdict {
-            admitted: true,
-            tier: 0,
-            limit: u64::MAX,
-            remaining: u64::MAX,
-            reset: 0,
-            retry_after: Some(0),
-            delay: 0,
-            renews: false,
-        };
         Ok(Decision {
             admitted: true,
             source: DecisionSource::Store,
             time: 0,
-            verdicts: smallvec![admits; checks.len()],
+            verdicts: smallvec![Verdict::UNKNOWN; checks.len()],
             parts: None,
         })
     }

@@ -101,7 +101,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
             "telemetry",
         ],
     ),
-    ("access_logs", &["limit"]),
+    ("access_logs", &["limit", "file"]),
     ("convert", &["config", "config::model", "file"]),
     (
         "proxy",
@@ -184,7 +184,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
 ];
 
 /// Crates that only some modules may use, with these modules or their parents.
-const MAY_USE: [(&str, &[&str]); 35] = [
+const MAY_USE: [(&str, &[&str]); 36] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -227,6 +227,7 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
     ("prost", &["proxy", "upstream"]),
+    ("glob", &["file"]),
     ("regex", &["config", "convert"]),
     ("regex_syntax", &["config", "convert"]),
     ("jsonwebtoken", &["identity", "jwt_keys"]),

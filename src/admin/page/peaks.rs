@@ -56,7 +56,11 @@ fn read(query: &FormQuery) -> Result<PeaksQuery, Problem> {
     let limit = query.limit.trim();
     let limit = match limit {
         "" => None,
-        limit => Some(limit.parse().map_err(|_| Problem::bad_request("limit: expected a whole number"))?),
+        limit => Some(
+            limit
+                .parse()
+                .map_err(|_| Problem::bad_request("limit: expected a number from 1 to 1000000000"))?,
+        ),
     };
     let window = Some(query.window.clone()).filter(|window| limit.is_some() && !window.is_empty());
     Ok(PeaksQuery { limit, window, spare: None })
@@ -198,8 +202,8 @@ fn highest(limit: &LimitPeaks) -> Markup {
             tbody {
                 @for KeyPeak { key, peak } in &limit.highest {
                     tr data-key=(key) {
-                        th scope="row" { span.mono { (components::untrusted(key)) } }
-                        td.num { (mark(*peak)) " " (format_count(*peak)) }
+                        th scope="row" { span.mono { (components::untrusted(key)) } (mark(*peak)) }
+                        td.num { (format_count(*peak)) }
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::{
     Converter, Headers, Rule,
-    conditions::acls,
+    conditions::{Condition, acls},
     noted,
     syntax::{Line, Section},
 };
@@ -34,6 +34,7 @@ impl<'c> Converter<'c> {
         &mut self,
         backend: &'c Section,
         frontend: &'c Section,
+        within: &[Condition],
         comments: &mut Vec<Comment>,
     ) -> (Option<String>, Vec<Rule<'c>>, Headers) {
         let lines = self.lines(backend);
@@ -41,7 +42,7 @@ impl<'c> Converter<'c> {
         // The rules of a `listen` are those of its frontend.
         let (rules, headers) = match std::ptr::eq(backend, frontend) {
             true => (Vec::new(), Headers::default()),
-            false => self.rules(backend, &of_backend, comments),
+            false => self.rules(backend, &of_backend, within, comments),
         };
         if let Some(upstream) = self.backends.get(backend.name()) {
             return (upstream.clone(), rules, headers);

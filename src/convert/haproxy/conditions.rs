@@ -1,9 +1,13 @@
 //! ACLs and conditions: what they ask of a request, as conditions of a route.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{collections::HashMap, path::Path};
 
 use super::syntax::Line;
-use crate::convert::nginx::{encoded, escaped, expression, is_network};
+use crate::convert::{
+    draft::is_field_name,
+    nginx::{encoded, escaped, expression, is_network},
+    read,
+};
 
 /// How many alternatives a condition may have.
 const MOST_ALTERNATIVES: usize = 64;
@@ -42,6 +46,11 @@ impl Condition {
     /// Whether it asks nothing of hosts, paths, methods and values.
     pub(super) fn is_for_all_routes(&self) -> bool {
         self.hosts.is_empty() && self.paths.is_empty() && self.methods.is_empty() && self.values.is_empty()
+    }
+
+    /// Whether it asks for what no route can: TLS, addresses or rates.
+    pub(super) fn is_more_than_a_route(&self) -> bool {
+        self.is_tls.is_some() || !self.from.is_empty() || !self.not_from.is_empty() || self.rate.is_some()
     }
 
     /// The condition that both hold. `None`: they never do.
@@ -132,6 +141,9 @@ fn narrower(one: &str, other: &str) -> Result<Option<String>, String> {
     })
 }
 
+/// Whether an ACL is negated, and its alternatives.
+type Test<'w> = (bool, Vec<&'w [String]>);
+
 /// The ACLs of a section: each a list of alternatives.
 pub(super) type Acls<'c> = HashMap<&'c str, Vec<&'c [String]>>;
 
@@ -170,7 +182,7 @@ fn alternatives(
     directory: &Path,
     is_negated: bool,
 ) -> Result<Vec<Condition>, String> {
-    let mut terms: Vec<Vec<(bool, Vec<&[String]>)>> = vec![Vec::new()];
+    let mut terms: Vec<Vec<Test<'_>>> = vec![Vec::new()];
     let mut index = 0;
     let mut negated = false;
     while let Some(word) = words.get(index) {
@@ -285,7 +297,18 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
     let is_insensitive = flags.contains(&"-i");
     let mut condition = Condition::default();
     let (name, argument) = match fetch.split_once('(') {
-        Some((name, rest)) => (name, rest.trim_end_matches(')')),
+        Some((name, rest)) => {
+            let (argument, converters) = rest.split_once(')').unwrap_or((rest, ""));
+            let of_host = argument.to_ascii_lowercase();
+            match converters {
+                "" => {}
+                // Hosts of routes are in lower case, and without a port.
+                ",lower" | ",field(1,:)" | ",lower,field(1,:)" | ",field(1,:),lower"
+                    if of_host.split(',').next() == Some("host") => {}
+                _ => return Err(format!("`{fetch}`")),
+            }
+            (name, argument)
+        }
         None => (fetch.as_str(), ""),
     };
     let name = name.strip_prefix("req.").or_else(|| name.strip_prefix("req_")).unwrap_or(name);
@@ -298,7 +321,11 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
     }
     if matches!(name, "src") {
         if let Some(value) = values.iter().find(|value| !is_network(value)) {
-            return Err(format!("`{value}` is no address"));
+            // What a file has is not repeated: it may be any file.
+            return Err(match words.iter().any(|word| word == "-f") {
+                true => "the file has a value that is no address".to_owned(),
+                false => format!("`{value}` is no address"),
+            });
         }
         let list = if is_not { &mut condition.not_from } else { &mut condition.from };
         *list = values;
@@ -319,7 +346,11 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
         | "url_end" | "url_reg" | "url_sub" | "url_dir" => {
             let kind = matcher.or_else(|| name.split_once('_').map(|(_, kind)| kind)).unwrap_or("str");
             for value in &values {
-                condition.paths.push(path_of(kind, value, is_insensitive)?);
+                let path = path_of(kind, value, is_insensitive);
+                condition.paths.push(match words.iter().any(|word| word == "-f") {
+                    true => path.map_err(|_| "the file has a value that is no path".to_owned())?,
+                    false => path?,
+                });
             }
         }
         "hdr" | "hdr_dom" | "hdr_end" | "hdr_beg" | "hdr_reg" | "hdr_sub" | "hdr_str" | "fhdr"
@@ -353,12 +384,15 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
             let [value] = values.as_slice() else {
                 return Err(format!("`{}`: one value for each route", shown()));
             };
+            if kind == "headers" && !is_field_name(argument) {
+                return Err(format!("`{argument}` is not the name of a header"));
+            }
             let name = if kind == "headers" { argument.to_ascii_lowercase() } else { argument.to_owned() };
             condition.values.push((kind, name, value.clone()));
         }
         "method" => condition.methods = values.iter().map(|method| method.to_ascii_uppercase()).collect(),
         name if name.starts_with("METH_") => {
-            condition.methods = vec![name.trim_start_matches("METH_").to_owned()]
+            condition.methods = vec![name.trim_start_matches("METH_").to_owned()];
         }
         _ => return Err(format!("`{}`", shown())),
     }
@@ -367,7 +401,7 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
 
 /// The values in a file of an ACL.
 fn listed(name: &str, directory: &Path) -> Result<Vec<String>, String> {
-    let text = fs::read_to_string(directory.join(name)).map_err(|error| format!("`-f {name}`: {error}"))?;
+    let text = read(&directory.join(name)).map_err(|error| format!("`-f {name}`: {error}"))?;
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     Ok(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }

@@ -8,7 +8,8 @@ mod conditions;
 mod syntax;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -60,6 +61,12 @@ struct Converter<'c> {
     backends: HashMap<&'c str, Option<String>>,
     /// Whether a route of an earlier frontend takes all requests.
     is_closed: bool,
+    /// How many routes the frontends before the present one have.
+    earlier_routes: usize,
+    /// What each route asks of requests; as many as there are routes.
+    matching: Vec<Condition>,
+    /// Whether a route of the present frontend is left out, since an earlier frontend takes its requests.
+    is_left_out: bool,
 }
 
 /// Converts `text`, the file at `path`.
@@ -73,6 +80,9 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
         irrelevant: BTreeSet::new(),
         backends: HashMap::new(),
         is_closed: false,
+        earlier_routes: 0,
+        is_left_out: false,
+        matching: Vec::new(),
     };
     converter.run();
     Ok(converter.draft)
@@ -100,7 +110,7 @@ impl<'c> Converter<'c> {
                 }
                 "backend" => {}
                 "peers" => {
-                    self.head(&section.head, "instances of Tollgate share limits by `store: { redis: … }`")
+                    self.head(&section.head, "instances of Tollgate share limits by `store: { redis: … }`");
                 }
                 "userlist" => self.head(
                     &section.head,
@@ -234,12 +244,31 @@ impl<'c> Converter<'c> {
             }
         }
         let redirects = self.redirects_plain(&section.lines, &acls);
+        self.earlier_routes = self.draft.routes.len();
+        let listeners = self.draft.listeners.len();
         for line in section.lines.iter().filter(|line| line.word(0) == "bind") {
             self.bind(line, redirects);
         }
         let mut head = Vec::new();
-        let (rules, headers) = self.rules(section, &acls, &mut head);
+        let (mut rules, headers) = self.rules(section, &acls, &[Condition::default()], &mut head);
+        if is_local(section) && self.sections.iter().any(|other| is_proxy(other) && !is_local(other)) {
+            head.push(noted(
+                &section.head,
+                "routes hold for all listeners, and this one is for this machine: so its routes `allow` no other clients",
+            ));
+            let not_from = ["127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
+            let conditions = vec![Condition { not_from, ..Condition::default() }];
+            rules.push(Rule { conditions, effect: Effect::Allow, line: &section.head });
+        }
         self.routes(section, &lines, &acls, &rules, &headers, head, redirects);
+        if std::mem::take(&mut self.is_left_out) && self.draft.listeners.len() > listeners {
+            // Its requests would take the routes of a frontend before.
+            self.draft.listeners.truncate(listeners);
+            self.head(
+                &section.head,
+                "its listeners are left out, since a frontend before takes its requests: run a second Tollgate for it",
+            );
+        }
     }
 
     /// Whether requests in clear text are redirected to https.
@@ -292,6 +321,14 @@ impl<'c> Converter<'c> {
                         tls.set("client_auth", "optional");
                     }
                 }
+                if matches!(value("verify"), Some("required" | "optional")) && !tls.has("client_ca") {
+                    // A listener without them would take clients that HAProxy refuses.
+                    self.head(line, "this listener is left out, since it asks clients for certificates: write it with `tls: { certificates: …, client_ca: … }`");
+                    continue;
+                }
+                if has("crl-file") {
+                    comments.push(noted(line, "Tollgate reads no list of revoked certificates"));
+                }
                 if !tls.is_empty() {
                     map.set("tls", tls);
                 }
@@ -303,11 +340,12 @@ impl<'c> Converter<'c> {
     }
 
     /// The rules of a section that apply to its routes, and its changes of headers. What stands for itself, such as a
-    /// `return`, becomes a route at once.
+    /// `return`, becomes a route at once, for requests of `within` only.
     fn rules(
         &mut self,
         section: &'c Section,
         acls: &Acls<'_>,
+        within: &[Condition],
         comments: &mut Vec<Comment>,
     ) -> (Vec<Rule<'c>>, Headers) {
         let mut rules = Vec::new();
@@ -327,13 +365,14 @@ impl<'c> Converter<'c> {
                         .take(2)
                         .any(|word| matches!(*word, "deny" | "reject" | "tarpit" | "silent-drop")) =>
                 {
-                    self.denial(line, section, acls, &trackers, &mut rules, comments);
+                    let refused = self.denial(line, section, acls, &trackers, &mut rules, within, comments);
+                    headers.is_refused |= refused;
                 }
                 ["http-request" | "http-response", "set-header" | "add-header" | "del-header", ..] => {
                     headers.add(line, acls, &self.directory, comments);
                 }
                 ["http-request", "redirect" | "return", ..] | ["redirect", ..] => {
-                    self.answered(line, acls, comments)
+                    self.answered(line, acls, within, comments);
                 }
                 ["http-request", "replace-path" | "set-path" | "replace-uri" | "set-uri", ..] => {
                     match stripped(&words) {
@@ -373,13 +412,8 @@ impl<'c> Converter<'c> {
     }
 
     /// The `track-sc` rules of a section by their number.
-    fn trackers(
-        &self,
-        section: &'c Section,
-        acls: &Acls<'_>,
-        comments: &mut Vec<Comment>,
-    ) -> HashMap<u8, Tracker<'c>> {
-        let mut trackers = HashMap::new();
+    fn trackers(&self, section: &'c Section, acls: &Acls<'_>, comments: &mut Vec<Comment>) -> Trackers<'c> {
+        let mut trackers = Trackers::new();
         for line in &section.lines {
             let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
             let at = words.iter().take(3).position(|word| word.starts_with("track-sc"));
@@ -403,7 +437,7 @@ impl<'c> Converter<'c> {
                 }
             };
             let table = table.map_or(section, |name| self.section(name).unwrap_or(section));
-            trackers.insert(index, Tracker { key: key.to_owned(), table, conditions, line });
+            trackers.entry(index).or_default().push(Tracker { key: key.to_owned(), table, conditions, line });
         }
         trackers
     }
@@ -416,21 +450,31 @@ impl<'c> Converter<'c> {
         of(&["backend", "listen"]).or_else(|| of(&["frontend"]))
     }
 
-    /// `http-request deny` and its like.
+    /// `http-request deny` and its like. Whether all routes of the section have to be closed, since it lets only some
+    /// requests pass, and Tollgate cannot tell them.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one rule")]
     fn denial(
         &mut self,
         line: &'c Line,
         section: &'c Section,
         acls: &Acls<'_>,
-        trackers: &HashMap<u8, Tracker<'c>>,
+        trackers: &Trackers<'c>,
         rules: &mut Vec<Rule<'c>>,
+        within: &[Condition],
         comments: &mut Vec<Comment>,
-    ) {
+    ) -> bool {
         let (before, conditions) = split(line, acls, &self.directory);
         let conditions = match conditions {
             Ok(conditions) => conditions,
             Err(reason) => {
-                return comments.push(noted(line, format!("{reason} has no equal: nothing is denied here")));
+                let is_closed = lets_only_some_pass(line, &reason);
+                let text = if is_closed {
+                    "until you write it, the routes answer 501"
+                } else {
+                    "nothing is denied here"
+                };
+                comments.push(noted(line, format!("{reason} has no equal: {text}")));
+                return is_closed;
             }
         };
         let at = before.iter().position(|word| matches!(word.as_str(), "deny_status" | "status"));
@@ -445,33 +489,65 @@ impl<'c> Converter<'c> {
         }
         for mut condition in conditions {
             if let Some(test) = condition.rate.take() {
-                match self.policy(&test, line, section, status, &mut condition, trackers, comments) {
-                    Ok(Some((policy, conditions))) => {
-                        rules.push(Rule { conditions, effect: Effect::Policy(policy), line });
+                let tracked = self.tracked(&test, trackers);
+                if tracked.is_empty() {
+                    comments.push(noted(line, "nothing in this section is tracked for it"));
+                }
+                for tracker in tracked {
+                    let condition = condition.clone();
+                    match self.policy(&test, line, section, status, condition, tracker, comments) {
+                        Ok(Some((policy, conditions))) => {
+                            rules.push(Rule { conditions, effect: Effect::Policy(policy), line });
+                        }
+                        Ok(None) => {}
+                        Err(reason) => comments.push(noted(line, reason)),
                     }
-                    Ok(None) => {}
-                    Err(reason) => comments.push(noted(line, reason)),
                 }
                 continue;
             }
             let is_by_address = !condition.from.is_empty() || !condition.not_from.is_empty();
-            if is_by_address && status == 403 && condition.is_tls.is_none() {
+            if is_by_address {
+                if status != 403 {
+                    comments.push(noted(line, "`allow` and `deny` of a route answer 403"));
+                }
+                if condition.is_tls.take().is_some() {
+                    comments.push(noted(line, "Tollgate refuses these clients with TLS and without"));
+                }
                 let effect = match (condition.from.is_empty(), condition.not_from.is_empty()) {
                     (false, true) => Effect::Deny,
                     (true, false) => Effect::Allow,
                     _ => {
-                        comments.push(noted(line, "write `allow` and `deny` into the routes"));
-                        continue;
+                        // Some of a network are let through: Tollgate refuses all of it.
+                        condition.not_from.clear();
+                        comments.push(noted(line, "write `allow` and `deny` into the routes: until then, they refuse all of the first network"));
+                        Effect::Deny
                     }
                 };
                 rules.push(Rule { conditions: vec![condition], effect, line });
-            } else if is_by_address || condition.is_tls.is_some() {
-                comments.push(noted(line, "Tollgate answers 403 by `deny` of a route"));
+            } else if condition.is_tls.is_some() {
+                comments.push(noted(line, "Tollgate's routes do not depend on TLS: nothing is denied here"));
             } else {
                 let reply = Map::new().with("status", status);
-                self.add_routes(&condition, comments, |map| map.set("reply", reply.clone()));
+                for condition in narrowed(line, &condition, within, comments) {
+                    self.add_routes(line, &condition, comments, |map| map.set("reply", reply.clone()));
+                }
             }
         }
+        false
+    }
+
+    /// The `track-sc` rules whose counts a condition compares. `None` stands for all requests.
+    fn tracked<'t>(&self, test: &RateTest, trackers: &'t Trackers<'c>) -> Vec<Option<&'t Tracker<'c>>> {
+        if let Some(index) = test.tracked {
+            return trackers.get(&index).into_iter().flatten().map(Some).collect();
+        }
+        // `src_…` reads the entry of the address, whoever tracks it.
+        let table = test.table.as_deref().and_then(|name| self.section(name));
+        let of_address = trackers.values().flatten().filter(|tracker| {
+            tracker.key == "src" && table.is_none_or(|table| std::ptr::eq(table, tracker.table))
+        });
+        let found: Vec<_> = of_address.map(Some).collect();
+        if found.is_empty() { vec![None] } else { found }
     }
 
     /// The policy for a rate, and the conditions under which requests count. `None`: it is another setting.
@@ -482,15 +558,10 @@ impl<'c> Converter<'c> {
         line: &'c Line,
         section: &'c Section,
         status: u64,
-        condition: &mut Condition,
-        trackers: &HashMap<u8, Tracker<'c>>,
+        mut condition: Condition,
+        tracker: Option<&Tracker<'c>>,
         comments: &mut Vec<Comment>,
     ) -> Result<Option<(String, Vec<Condition>)>, String> {
-        let tracker = match test.tracked {
-            Some(index) => Some(trackers.get(&index).ok_or(format!("nothing is tracked as sc{index}"))?),
-            // `src_…` reads the entry of the address, whoever tracks it.
-            None => trackers.values().find(|tracker| tracker.key == "src"),
-        };
         let table = test.table.as_deref().and_then(|name| self.section(name));
         let table = table.or(tracker.map(|tracker| tracker.table)).unwrap_or(section);
         let (key, note) = key_of(tracker.map_or("src", |tracker| &tracker.key))?;
@@ -568,7 +639,13 @@ impl<'c> Converter<'c> {
     }
 
     /// `http-request redirect`, `redirect` and `http-request return`.
-    fn answered(&mut self, line: &'c Line, acls: &Acls<'_>, comments: &mut Vec<Comment>) {
+    fn answered(
+        &mut self,
+        line: &'c Line,
+        acls: &Acls<'_>,
+        within: &[Condition],
+        comments: &mut Vec<Comment>,
+    ) {
         let (before, conditions) = split(line, acls, &self.directory);
         let words: Vec<&str> =
             before.iter().map(String::as_str).filter(|word| *word != "http-request").collect();
@@ -629,12 +706,20 @@ impl<'c> Converter<'c> {
                 comments.push(noted(line, "Tollgate's routes do not depend on TLS or addresses"));
                 continue;
             }
-            self.add_routes(&condition, comments, |map| map.set(action.0, action.1.clone()));
+            for condition in narrowed(line, &condition, within, comments) {
+                self.add_routes(line, &condition, comments, |map| map.set(action.0, action.1.clone()));
+            }
         }
     }
 
     /// Adds a route for each path of a condition.
-    fn add_routes(&mut self, condition: &Condition, comments: &mut Vec<Comment>, action: impl Fn(&mut Map)) {
+    fn add_routes(
+        &mut self,
+        line: &Line,
+        condition: &Condition,
+        comments: &mut Vec<Comment>,
+        action: impl Fn(&mut Map),
+    ) {
         let any = ["/*".to_owned()];
         let paths = if condition.paths.is_empty() { &any } else { condition.paths.as_slice() };
         for path in paths {
@@ -650,7 +735,7 @@ impl<'c> Converter<'c> {
                 map.change(kind, |values| values.set(name, value.as_str()));
             }
             let matching = map.clone();
-            let is_taken = self.draft.routes.iter().any(|route| match &route.value {
+            let taken = self.draft.routes.iter().position(|route| match &route.value {
                 Value::Map(earlier) => {
                     let same = |key: &str| {
                         earlier.get(key).map(|node| &node.value) == matching.get(key).map(|node| &node.value)
@@ -659,11 +744,47 @@ impl<'c> Converter<'c> {
                 }
                 _ => false,
             });
-            if is_taken {
+            action(&mut map);
+            if let Some(taken) = taken {
+                // Within a frontend the first has them.
+                if taken < self.earlier_routes
+                    && let Some(Node { value: Value::Map(earlier), .. }) = self.draft.routes.get_mut(taken)
+                {
+                    let (is_same, text) = tightened(earlier, &map);
+                    comments.extend(text.map(|text| noted(line, text)));
+                    self.is_left_out |= !is_same;
+                }
                 continue;
             }
-            action(&mut map);
-            self.draft.routes.push(Node { comments: std::mem::take(comments), ..Node::from(map) });
+            let one = Condition {
+                paths: [path.clone()].into_iter().filter(|path| path != "/*").collect(),
+                from: Vec::new(),
+                not_from: Vec::new(),
+                rate: None,
+                is_tls: None,
+                ..condition.clone()
+            };
+            // A route behind one of an earlier frontend that takes all its requests would never match.
+            let mut before = self.matching.iter().take(self.earlier_routes);
+            let wider =
+                before.position(|earlier| one.and(earlier).is_ok_and(|both| both.as_ref() == Some(&one)));
+            let at = wider.unwrap_or(self.draft.routes.len());
+            if let Some(Node { value: Value::Map(earlier), .. }) = self.draft.routes.get(at) {
+                let is_refusal = ["upstream", "redirect"].iter().all(|key| !map.has(key)) && is_error(&map);
+                let (is_same, text) = match is_refusal {
+                    true => (true, Some(HOLD_BEFORE)),
+                    false => tightened(&mut map, earlier),
+                };
+                comments.extend(text.or(is_same.then_some(HOLD_BEFORE)).map(|text| noted(line, text)));
+                if !is_same {
+                    self.is_left_out = true;
+                    continue;
+                }
+                self.earlier_routes += 1;
+            }
+            self.matching.insert(at, one);
+            let route = Node { comments: std::mem::take(comments), ..Node::from(map) };
+            self.draft.routes.insert(at, route);
         }
     }
 
@@ -680,16 +801,13 @@ impl<'c> Converter<'c> {
         redirects: bool,
     ) {
         let mut targets: Vec<(&'c Line, &'c str, Vec<Condition>)> = Vec::new();
-        for line in lines {
-            match line.word(0) {
-                "use_backend" => match split(line, acls, &self.directory).1 {
-                    Ok(conditions) => targets.push((line, line.word(1), conditions)),
-                    Err(reason) => comments.push(noted(
-                        line,
-                        format!("{reason} has no equal: its requests take the routes below"),
-                    )),
-                },
-                _ => {}
+        for line in lines.iter().filter(|line| line.word(0) == "use_backend") {
+            match split(line, acls, &self.directory).1 {
+                Ok(conditions) => targets.push((line, line.word(1), conditions)),
+                Err(reason) => {
+                    let text = format!("{reason} has no equal: its requests take the routes below");
+                    comments.push(noted(line, text));
+                }
             }
         }
         if let Some(line) = lines.iter().rfind(|line| line.word(0) == "default_backend") {
@@ -699,43 +817,46 @@ impl<'c> Converter<'c> {
         } else if targets.is_empty() && !redirects {
             comments.push(noted(&section.head, "it has no backend"));
         }
+        let mut closes = false;
         for (line, name, conditions) in targets {
+            if closes {
+                // HAProxy does not get there either.
+                break;
+            }
             let backend = self.section(name).filter(|backend| matches!(backend.kind(), "backend" | "listen"));
             let Some(backend) = backend else {
                 comments.push(noted(line, "there is no such backend, or its name has variables"));
                 continue;
             };
-            let (upstream, own_rules, own_headers) = self.backend(backend, section, &mut comments);
+            let (upstream, own_rules, own_headers) =
+                self.backend(backend, section, &conditions, &mut comments);
             let headers = headers.with(&own_headers);
             for condition in conditions {
                 if condition.is_tls == Some(false) && redirects {
                     continue;
                 }
-                if condition.is_tls.is_some()
-                    || !condition.from.is_empty()
-                    || !condition.not_from.is_empty()
-                    || condition.rate.is_some()
-                {
+                if condition.is_more_than_a_route() {
                     comments.push(noted(line, "Tollgate's routes do not depend on TLS, addresses or rates"));
                     continue;
                 }
-                if self.is_closed {
+                if self.is_closed && condition != Condition::default() {
                     comments.push(noted(line, "a frontend before takes all requests, since routes hold for all listeners: it is left out"));
+                    self.is_left_out = true;
                     continue;
                 }
                 let all: Vec<&Rule<'_>> = rules.iter().chain(&own_rules).collect();
-                self.route(&condition, &all, upstream.as_deref(), &headers, &mut comments);
-                if condition == Condition::default() {
-                    self.is_closed = true;
-                }
+                self.route(line, &condition, &all, upstream.as_deref(), &headers, &mut comments);
+                closes |= condition == Condition::default();
             }
         }
+        self.is_closed |= closes;
         self.draft.head.append(&mut comments);
     }
 
     /// Adds the routes to a backend under a condition: first for the rules that hold for a part of its requests.
     fn route(
         &mut self,
+        line: &Line,
         condition: &Condition,
         rules: &[&Rule<'c>],
         upstream: Option<&str>,
@@ -760,7 +881,7 @@ impl<'c> Converter<'c> {
         });
         narrower.push(condition.clone());
         for one in narrower {
-            let (mut policies, mut allow, mut deny) = (Vec::<String>::new(), Vec::new(), Vec::new());
+            let (mut policies, mut access) = (Vec::<String>::new(), Access::default());
             for rule in rules {
                 for part in &rule.conditions {
                     let bare = Condition { from: Vec::new(), not_from: Vec::new(), ..part.clone() };
@@ -769,13 +890,13 @@ impl<'c> Converter<'c> {
                         match &rule.effect {
                             Effect::Policy(name) if !policies.contains(name) => policies.push(name.clone()),
                             Effect::Policy(_) => {}
-                            Effect::Deny => deny.extend(part.from.iter().cloned()),
-                            Effect::Allow => allow.extend(part.not_from.iter().cloned()),
+                            Effect::Deny => access.deny(&part.from),
+                            Effect::Allow => access.allow_only(&part.not_from),
                         }
                     }
                 }
             }
-            self.add_routes(&one, comments, |map| {
+            self.add_routes(line, &one, comments, |map| {
                 match upstream.filter(|_| !headers.is_refused) {
                     Some(upstream) => map.set("upstream", upstream),
                     None => return map.set("reply", Map::new().with("status", 501)),
@@ -783,16 +904,102 @@ impl<'c> Converter<'c> {
                 if !policies.is_empty() {
                     map.set("policies", policies.clone());
                 }
-                for (key, networks) in [("allow", &allow), ("deny", &deny)] {
-                    if !networks.is_empty() {
-                        map.set(key, networks.clone());
-                    }
-                }
+                access.set(map);
                 headers.set(map);
             });
         }
     }
 }
+
+/// Whether this section listens for HTTP. Its `mode` may be that of its `defaults`.
+fn is_proxy(section: &Section) -> bool {
+    matches!(section.kind(), "frontend" | "listen") && section.lines.iter().any(|line| line.word(0) == "bind")
+}
+
+/// Whether a section listens to this machine only.
+fn is_local(section: &Section) -> bool {
+    let mut addresses = section
+        .lines
+        .iter()
+        .filter(|line| line.word(0) == "bind")
+        .flat_map(|line| line.word(1).split(','))
+        .filter_map(address_of)
+        .peekable();
+    addresses.peek().is_some()
+        && addresses.all(|address| address.starts_with("127.") || address.starts_with("[::1]:"))
+}
+
+const HOLD_BEFORE: &str = "these rules hold for the listeners of the frontends before, too, since routes do";
+
+/// Whether a route answers each request with an error.
+fn is_error(route: &Map) -> bool {
+    let Some(Value::Map(reply)) = route.get("reply").map(|node| &node.value) else { return false };
+    let successes = (100..400_u64).map(Node::from);
+    reply.get("status").is_some_and(|status| successes.into_iter().all(|known| known.value != status.value))
+}
+
+/// Gives the route of an earlier frontend the policies and networks of a later one for the same requests, since routes
+/// hold for all listeners. Whether they do the same, and what is to be said of it.
+fn tightened(earlier: &mut Map, later: &Map) -> (bool, Option<&'static str>) {
+    if ["upstream", "reply", "redirect"]
+        .iter()
+        .any(|key| earlier.get(key).map(|node| &node.value) != later.get(key).map(|node| &node.value))
+    {
+        return (
+            false,
+            Some(
+                "a route of a frontend before takes these requests, since routes hold for all listeners: it is left out",
+            ),
+        );
+    }
+    let before = earlier.clone();
+    let policies = |route: &Map| match route.get("policies").map(|node| node.value.clone()) {
+        Some(Value::List(list)) => list,
+        _ => Vec::new(),
+    };
+    let mut all = policies(earlier);
+    for policy in policies(later) {
+        if !all.contains(&policy) {
+            all.push(policy);
+        }
+    }
+    if !all.is_empty() {
+        earlier.set("policies", all);
+    }
+    let (mut access, new) = (Access::of(earlier), Access::of(later));
+    if !new.allow.is_empty() {
+        access.allow_only(&new.allow);
+    }
+    access.deny(&new.deny);
+    access.set(earlier);
+    (true, (before != *earlier).then_some(HOLD_BEFORE))
+}
+
+/// The conditions under which a rule of a backend holds, if requests get there under one of `within`.
+fn narrowed(
+    line: &Line,
+    condition: &Condition,
+    within: &[Condition],
+    comments: &mut Vec<Comment>,
+) -> Vec<Condition> {
+    let mut both = Vec::new();
+    for one in within.iter().filter(|one| !one.is_more_than_a_route()) {
+        match one.and(condition) {
+            Ok(found) => both.extend(found),
+            Err(reason) => comments.push(noted(line, format!("{reason}: it is left out"))),
+        }
+    }
+    both
+}
+
+/// Whether a denial that cannot be told names those who pass, as `unless { http_auth(users) }` does, or reads a file.
+fn lets_only_some_pass(line: &Line, reason: &str) -> bool {
+    line.words.iter().any(|word| word == "unless")
+        || ["`!", "`-f", "the file"].iter().any(|begin| reason.starts_with(begin))
+}
+
+/// The `track-sc` rules of a section by their number, in order.
+type Trackers<'c> = BTreeMap<u8, Vec<Tracker<'c>>>;
 
 /// A `track-sc` rule.
 struct Tracker<'c> {
@@ -801,6 +1008,93 @@ struct Tracker<'c> {
     table: &'c Section,
     conditions: Vec<Condition>,
     line: &'c Line,
+}
+
+/// The networks whose requests a route takes.
+#[derive(Debug, Clone, Default)]
+struct Access {
+    /// None: all.
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+impl Access {
+    /// That of a route that was written.
+    fn of(route: &Map) -> Self {
+        let list = |key: &str| match route.get(key).map(|node| &node.value) {
+            Some(Value::List(nodes)) => nodes
+                .iter()
+                .filter_map(|node| match &node.value {
+                    Value::Text(text) => Some(text.clone()),
+                    _ => None,
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        Self { allow: list("allow"), deny: list("deny") }
+    }
+
+    fn deny(&mut self, networks: &[String]) {
+        for network in networks {
+            if !self.deny.contains(network) {
+                self.deny.push(network.clone());
+            }
+        }
+    }
+
+    /// Refuses clients outside of `networks`, besides those that are refused already.
+    fn allow_only(&mut self, networks: &[String]) {
+        let mut both: Vec<String> = Vec::new();
+        for new in networks {
+            let known = if self.allow.is_empty() { std::slice::from_ref(new) } else { self.allow.as_slice() };
+            for known in known {
+                let narrower = if contains(known, new) {
+                    new
+                } else if contains(new, known) {
+                    known
+                } else {
+                    continue;
+                };
+                if !both.contains(narrower) {
+                    both.push(narrower.clone());
+                }
+            }
+        }
+        if both.is_empty() {
+            self.deny(&["0.0.0.0/0", "::/0"].map(str::to_owned));
+        } else {
+            self.allow = both;
+        }
+    }
+
+    fn set(&self, route: &mut Map) {
+        for (key, networks) in [("allow", &self.allow), ("deny", &self.deny)] {
+            if !networks.is_empty() {
+                route.set(key, networks.clone());
+            }
+        }
+    }
+}
+
+/// Whether each address of the network `inner` is in `outer`.
+fn contains(outer: &str, inner: &str) -> bool {
+    // The bits of the address from the left, and how many of them tell the network.
+    let bits = |text: &str| -> Option<(bool, u128, u32)> {
+        let (address, length) = text.split_once('/').map_or((text, None), |(a, length)| (a, Some(length)));
+        let (is_v4, bits, most) = match address.parse::<IpAddr>().ok()? {
+            IpAddr::V4(address) => (true, u128::from(address.to_bits()) << 96, 32),
+            IpAddr::V6(address) => (false, address.to_bits(), 128),
+        };
+        let length = length.map_or(Some(most), |length| length.parse().ok())?;
+        Some((is_v4, bits, length))
+    };
+    match (bits(outer), bits(inner)) {
+        (Some((v4, one, length)), Some((inner_v4, other, inner_length))) => {
+            let differing = (one ^ other).checked_shr(128_u32.saturating_sub(length)).unwrap_or(0);
+            v4 == inner_v4 && length <= inner_length && differing == 0
+        }
+        _ => outer == inner,
+    }
 }
 
 /// Changes of headers and of the path, for all routes of a section.
@@ -871,9 +1165,13 @@ impl Headers {
         both
     }
 
-    /// Sets them in a route.
+    /// Sets them in a route. A prefix is removed only from paths that may have it.
     fn set(&self, route: &mut Map) {
-        if let Some(prefix) = &self.strip {
+        let may_have = |prefix: &&String| match route.get("path").map(|path| &path.value) {
+            Some(Value::Text(path)) => may_begin_with(path, prefix),
+            _ => true,
+        };
+        if let Some(prefix) = self.strip.as_ref().filter(may_have) {
             route.set("rewrite", Map::new().with("strip_prefix", prefix.as_str()));
         }
         for (key, changes) in [("request_headers", &self.request), ("response_headers", &self.response)] {
@@ -890,6 +1188,19 @@ impl Headers {
                 route.set(key, map);
             }
         }
+    }
+}
+
+/// Whether paths of a route with this `path` may begin with the segments of `prefix`.
+fn may_begin_with(path: &str, prefix: &str) -> bool {
+    if path.starts_with('~') {
+        return true;
+    }
+    let begins =
+        |path: &str, with: &str| format!("{path}/").starts_with(&format!("{}/", with.trim_end_matches('/')));
+    match path.strip_suffix("/*") {
+        Some(start) => begins(start, prefix) || begins(prefix, start),
+        None => begins(path, prefix),
     }
 }
 
@@ -998,4 +1309,79 @@ fn address_of(text: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn converted(text: &str) -> String {
+        let text = format!("defaults\nmode http\n{text}\nbackend web\nserver a 10.0.0.1:80\n");
+        convert(&text, Path::new("haproxy.cfg")).unwrap().finish("").yaml
+    }
+
+    #[test]
+    fn clients_are_refused_by_each_rule() {
+        let yaml = converted(
+            "frontend a\nbind :80\nhttp-request deny if !{ src 10.0.0.0/8 }\ndefault_backend web\n\
+             http-request deny if !{ src 10.1.0.0/16 11.0.0.0/8 } { path_beg /x/ }",
+        );
+        assert!(yaml.contains("{ path: /x/*, upstream: web, allow: [10.1.0.0/16] }"), "{yaml}");
+        assert!(yaml.contains("{ path: /*, upstream: web, allow: [10.0.0.0/8] }"), "{yaml}");
+        let mut access = Access::default();
+        access.allow_only(&["10.0.0.0/8".to_owned()]);
+        access.allow_only(&["::/0".to_owned()]);
+        assert_eq!(access.deny, ["0.0.0.0/0", "::/0"]);
+    }
+
+    #[test]
+    fn rules_of_a_later_frontend_hold_for_routes_of_an_earlier_one() {
+        let web = "use_backend web if { hdr(host),lower a.com }\n";
+        let yaml = converted(&format!(
+            "frontend a\nbind :80\n{web}frontend b\nbind :81\nhttp-request deny if !{{ src 10.0.0.0/8 }}\n{web}"
+        ));
+        assert!(
+            yaml.contains("- { hosts: [a.com], path: /*, upstream: web, allow: [10.0.0.0/8] }"),
+            "{yaml}"
+        );
+    }
+
+    #[test]
+    fn listeners_do_not_open_what_another_closes() {
+        let yaml = converted(
+            "frontend a\nbind 127.0.0.1:81\ndefault_backend web\nfrontend b\nbind :80\ndefault_backend c\n\
+             backend c\nserver a 10.0.0.2:80",
+        );
+        assert!(yaml.contains("upstream: web, allow: [127.0.0.0/8, \"::1\"] }"), "{yaml}");
+        assert!(!yaml.contains("0.0.0.0:80 }"), "{yaml}");
+        let yaml = converted(
+            "frontend a\nbind :443 ssl crt /no-directory/ ca-file ca.pem verify required\ndefault_backend web",
+        );
+        assert!(!yaml.contains("listeners:"), "{yaml}");
+    }
+
+    #[test]
+    fn each_tracker_counts_and_backends_deny_their_own_requests() {
+        let yaml = converted(
+            "frontend a\nbind :80\nstick-table type ip size 1m expire 1m store http_req_rate(10s)\n\
+             http-request track-sc0 src if { path /a }\nhttp-request track-sc0 src if { path /b }\n\
+             http-request deny deny_status 429 if { sc_http_req_rate(0) gt 10 }\n\
+             use_backend c if { hdr(host) c.com }\ndefault_backend web\n\
+             backend c\nserver a 10.0.0.2:80\nhttp-request deny if { path /only-c }",
+        );
+        for path in ["/a", "/b"] {
+            assert!(yaml.contains(&format!("- {{ path: {path}, upstream: web, policies: [a] }}")), "{yaml}");
+        }
+        assert!(yaml.contains("{ hosts: [c.com], path: /only-c, reply: { status: 403 } }"), "{yaml}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_closed() {
+        for condition in ["unless { http_auth(users) }", "if { src -f no-file }"] {
+            let yaml = converted(&format!(
+                "frontend a\nbind :80\nhttp-request deny {condition}\ndefault_backend web"
+            ));
+            assert!(yaml.contains("{ path: /*, reply: { status: 501 } }"), "{yaml}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Consumers and their credentials.
 
+use std::collections::BTreeSet;
+
 use super::{Kong, leftovers, plugins::Plugin, reference};
 use crate::convert::{
     document::{Fields, Item},
@@ -15,8 +17,8 @@ pub(super) struct Consumers<'d> {
     consumers: Vec<(String, Item<'d>)>,
     /// Consumers with keys, and whether a key is too short.
     keys: Vec<(String, Item<'d>, bool)>,
-    /// `jwt_secrets`.
-    tokens: Vec<Item<'d>>,
+    /// Consumers with `jwt_secrets`.
+    tokens: Vec<(String, Item<'d>)>,
     /// Consumers and their groups of ACLs.
     groups: Vec<(String, &'d str)>,
 }
@@ -34,7 +36,7 @@ impl<'d> Consumers<'d> {
             for credential in fields.items("keyauth_credentials") {
                 found.key(&name, credential);
             }
-            found.tokens.extend(fields.items("jwt_secrets"));
+            found.tokens.extend(fields.items("jwt_secrets").into_iter().map(|item| (name.clone(), item)));
             for group in fields.items("acls") {
                 found.groups.extend(group.fields().text("group").map(|group| (name.clone(), group)));
             }
@@ -68,7 +70,10 @@ impl<'d> Consumers<'d> {
             let name = name_of(&found, item);
             found.key(&name, item);
         }
-        found.tokens.extend(root.items("jwt_secrets"));
+        for item in root.items("jwt_secrets") {
+            let name = name_of(&found, item);
+            found.tokens.push((name, item));
+        }
         for item in root.items("acls") {
             let name = name_of(&found, item);
             found.groups.extend(item.fields().text("group").map(|group| (name, group)));
@@ -113,25 +118,26 @@ impl<'d> Consumers<'d> {
         }
     }
 
-    /// Whether every consumer with a key is in one of the groups.
+    /// Whether every consumer with a key or a token is in one of the groups. `false` if there are none: who will have a
+    /// key is not known then.
     pub(super) fn all_in(&self, groups: &[&str]) -> bool {
-        self.keys.iter().all(|(name, ..)| self.in_any(name, groups))
+        let mut names = self.credentials().peekable();
+        names.peek().is_some() && names.all(|name| self.in_any(name, groups))
+    }
+
+    /// The consumers of all keys and tokens.
+    fn credentials(&self) -> impl Iterator<Item = &str> {
+        let keys = self.keys.iter().map(|(name, ..)| name.as_str());
+        keys.chain(self.tokens.iter().map(|(name, _)| name.as_str()))
     }
 
     fn in_any(&self, name: &str, groups: &[&str]) -> bool {
         self.groups.iter().any(|(member, group)| member == name && groups.contains(group))
     }
 
-    /// The consumers with keys that are in one of the groups.
-    pub(super) fn members(&self, groups: &[&str]) -> Vec<&str> {
-        let mut names: Vec<_> = self
-            .keys
-            .iter()
-            .map(|(name, ..)| name.as_str())
-            .filter(|name| self.in_any(name, groups))
-            .collect();
-        names.dedup();
-        names
+    /// The consumers with keys or tokens that are in one of the groups.
+    pub(super) fn members(&self, groups: &[&str]) -> BTreeSet<&str> {
+        self.credentials().filter(|name| self.in_any(name, groups)).collect()
     }
 }
 
@@ -231,7 +237,7 @@ impl<'d> Kong<'d> {
             .filter(|plugin| plugin.name == "jwt")
             .find_map(|plugin| plugin.item.fields().fields("config").text("key_claim_name"))
             .unwrap_or("iss");
-        for token in &self.consumers.tokens {
+        for (_, token) in &self.consumers.tokens {
             let fields = token.fields();
             let Some(key) = fields.text("key") else { continue };
             let algorithm = fields.text("algorithm").unwrap_or("HS256");

@@ -216,3 +216,64 @@ fn leftovers(fields: &Fields<'_>, of: &str) -> Vec<Comment> {
     let rest = fields.rest().into_iter().filter(|(_, item)| !is_empty(item));
     rest.map(|(key, item)| item.note(format!("`{of}.{key}` has no equal"))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    fn converted(text: &str) -> String {
+        super::convert(text, Path::new("kong.yml")).unwrap().finish("test").yaml
+    }
+
+    fn is_closed(yaml: &str) -> bool {
+        yaml.contains("- 127.0.0.1") || yaml.contains("[127.0.0.1, ")
+    }
+
+    const SERVICE: &str = "_format_version: '3.0'
+services: [{ name: a, url: 'http://10.0.0.5', routes: [{ name: r, paths: [/a] }, { name: s, paths: [/s] }] }]
+";
+
+    #[test]
+    fn lists_of_groups_hold_for_keys_and_tokens() {
+        const KEY: &str = "keyauth_credentials: [{ key: 8b1a9953c4611296a827abf8c47804d7 }]";
+        const TOKEN: &str = "jwt_secrets: [{ key: issuer, algorithm: HS256 }]";
+        let acl = "{ name: acl, config: { allow: [staff] } }";
+        for (plugins, consumer, closed) in [
+            (format!("{{ name: jwt }}, {acl}"), TOKEN.to_owned(), true),
+            (format!("{{ name: jwt }}, {acl}"), format!("{TOKEN}, acls: [{{ group: staff }}]"), false),
+            (format!("{{ name: key-auth }}, {acl}"), format!("{KEY}, acls: [{{ group: staff }}]"), false),
+            (format!("{{ name: key-auth }}, {acl}"), "acls: []".to_owned(), true),
+            (acl.to_owned(), format!("{KEY}, acls: [{{ group: staff }}]"), true),
+            (
+                format!("{acl}, {{ name: key-auth, config: {{ anonymous: b }} }}"),
+                format!("{KEY}, acls: [{{ group: staff }}]"),
+                true,
+            ),
+            ("{ name: key-auth }, { name: jwt }".to_owned(), format!("{KEY}, {TOKEN}"), true),
+            ("{ name: my-oidc }".to_owned(), KEY.to_owned(), true),
+            ("{ name: prometheus }".to_owned(), KEY.to_owned(), false),
+        ] {
+            let text = format!("{SERVICE}plugins: [{plugins}]\nconsumers: [{{ username: b, {consumer} }}]\n");
+            let yaml = converted(&text);
+            assert_eq!(is_closed(&yaml), closed, "{text}\n{yaml}");
+        }
+    }
+
+    #[test]
+    fn limits_of_a_consumer_on_a_route_are_kept() {
+        let yaml = converted(&format!(
+            "{SERVICE}plugins:
+- {{ name: key-auth }}
+- {{ name: rate-limiting, config: {{ minute: 100 }} }}
+- {{ name: rate-limiting, consumer: b, route: r, config: {{ minute: 7 }} }}
+- {{ name: rate-limiting, service: a, consumer: c, config: {{ minute: 8 }} }}
+- {{ name: rate-limiting, service: a, route: s, config: {{ minute: 50 }} }}
+- {{ name: rate-limiting, service: a, route: s, consumer: c, config: {{ minute: 9 }} }}
+consumers: [{{ username: b, keyauth_credentials: [{{ key: 8b1a9953c4611296a827abf8c47804d7 }}] }}]
+"
+        ));
+        assert!(yaml.contains("7/1m") && yaml.contains("8/1m") && yaml.contains("9/1m"), "{yaml}");
+        let (general, narrow) = yaml.split_once("s-rate:").unwrap_or_default();
+        assert!(!general.contains("limit: 9/1m") && narrow.contains("limit: 9/1m"), "{yaml}");
+    }
+}

@@ -1,10 +1,12 @@
 //! Plugins become policies, and settings of routes.
 
+use std::{cmp::Reverse, collections::BTreeSet};
+
 use super::{Kong, leftovers, transformers};
 use crate::convert::{
     document::{Fields, Item},
     draft::resource_name,
-    route_draft::{Action, RouteDraft, duration},
+    route_draft::{Action, RouteDraft, duration, speaks_of_credentials},
     yaml::{Comment, Map, Node, Value},
 };
 
@@ -39,6 +41,21 @@ impl<'d> Plugin<'d> {
     /// Whether it is for a consumer on all routes.
     fn limits_everywhere(&self) -> bool {
         self.consumer.is_some() && self.route.is_none() && self.service.is_none() && self.is_enabled
+    }
+
+    /// How specific it is for a consumer on a route. `None`: it is not for this route, or for all routes.
+    fn specificity_of_consumer(&self, service: Option<usize>, route: usize) -> Option<u8> {
+        let is_for = self.is_enabled
+            && self.consumer.is_some()
+            && !self.limits_everywhere()
+            && self.route.is_none_or(|of| of == route)
+            && self.service.is_none_or(|of| Some(of) == service);
+        is_for.then(|| self.scope())
+    }
+
+    /// The narrower it is, the greater.
+    fn scope(&self) -> u8 {
+        2 * u8::from(self.route.is_some()) + u8::from(self.service.is_some())
     }
 
     /// How specific it is for a route. `None`: it is not for this route.
@@ -83,11 +100,7 @@ impl<'d> Kong<'d> {
             draft.require = Some("none");
         }
         for name in &names {
-            let candidates = self.plugins.iter().enumerate().filter(|(_, plugin)| plugin.name == *name);
-            let best = candidates
-                .filter_map(|(nth, plugin)| Some((plugin.specificity(service, route)?, nth)))
-                .max_by_key(|(rank, nth)| (*rank, std::cmp::Reverse(*nth)));
-            if let Some((_, nth)) = best {
+            if let Some(nth) = self.best(name, service, route) {
                 let mut comments = Vec::new();
                 self.apply(nth, draft, &mut comments);
                 if is_first {
@@ -95,9 +108,103 @@ impl<'d> Kong<'d> {
                 }
             }
         }
-        if names.contains(&"key-auth") {
+        let (has_keys, has_tokens) = (names.contains(&"key-auth"), names.contains(&"jwt"));
+        let mut comments = Vec::new();
+        let is_known = draft.require != Some("none") && (has_keys || has_tokens);
+        for (name, is_lost, text) in [
+            (
+                "jwt",
+                has_keys,
+                "`key-auth` and `jwt`: Kong asks for both, and `require` for one of them. This route serves \
+                    only this machine until you choose one and remove `allow`",
+            ),
+            (
+                "acl",
+                !is_known,
+                "`acl`: this route admits requests without a key or a token. It serves only this machine \
+                    until you set `require` and remove `allow`",
+            ),
+        ] {
+            let plugin = self.best(name, service, route).filter(|_| is_lost);
+            if let Some(plugin) = plugin.and_then(|nth| self.plugins.get(nth)) {
+                comments.push(plugin.item.note(text));
+                draft.is_closed = true;
+            }
+        }
+        self.limits_of_consumers(service, route, has_keys, draft, &mut comments);
+        if is_first {
+            draft.comments.append(&mut comments);
+        }
+        if has_keys {
             draft.policies.extend(self.consumer_policy());
         }
+    }
+
+    /// Adds policies for the consumers whose limits on this route are not among the `overrides` of its policy.
+    fn limits_of_consumers(
+        &mut self,
+        service: Option<usize>,
+        route: usize,
+        has_keys: bool,
+        draft: &mut RouteDraft,
+        comments: &mut Vec<Comment>,
+    ) {
+        let base = self.best("rate-limiting", service, route);
+        let overridden = base.map(|nth| self.overriding(nth)).unwrap_or_default();
+        let mut own: Vec<(u8, usize)> = self
+            .plugins
+            .iter()
+            .enumerate()
+            .filter(|(nth, plugin)| plugin.name == "rate-limiting" && !overridden.contains(nth))
+            .filter_map(|(nth, plugin)| Some((plugin.specificity_of_consumer(service, route)?, nth)))
+            .collect();
+        own.sort_by_key(|(rank, _)| Reverse(*rank));
+        let mut known = BTreeSet::new();
+        for (_, nth) in own {
+            let Some(plugin) = self.plugins.get(nth) else { continue };
+            let (item, consumer) = (plugin.item, plugin.consumer.clone().unwrap_or_default());
+            // The most specific one counts.
+            if !known.insert(consumer.clone()) {
+                continue;
+            }
+            let limits = limits(&item.fields().fields("config"), comments);
+            if limits.is_empty() {
+                continue;
+            }
+            if !has_keys {
+                comments.push(item.note(format!(
+                    "the limits of {consumer}: without `key-auth`, this route does not know customers, so \
+                        they do not apply"
+                )));
+                continue;
+            }
+            if base.is_some() {
+                comments.push(item.note(format!(
+                    "the limits of {consumer} on this route count beside those of the route's other policies: \
+                        the lower ones hold"
+                )));
+            }
+            let names = match self.policies.get(&nth) {
+                Some(names) => names.clone(),
+                None => {
+                    let mut written = Map::new().with("customer", consumer.as_str());
+                    set_limits(&mut written, &limits);
+                    let name = self.policy_name(nth, &format!("rate-{consumer}"));
+                    self.draft.policies.set(&name, only(vec![written], vec![only_overrides()]));
+                    self.policies.insert(nth, vec![name.clone()]);
+                    vec![name]
+                }
+            };
+            draft.policies.extend(names);
+        }
+    }
+
+    /// The plugin with this name that applies to a route.
+    fn best(&self, name: &str, service: Option<usize>, route: usize) -> Option<usize> {
+        let candidates = self.plugins.iter().enumerate().filter(|(_, plugin)| plugin.name == name);
+        let ranked =
+            candidates.filter_map(|(nth, plugin)| Some((plugin.specificity(service, route)?, Reverse(nth))));
+        ranked.max().map(|(_, Reverse(nth))| nth)
     }
 
     fn apply(&mut self, nth: usize, route: &mut RouteDraft, comments: &mut Vec<Comment>) {
@@ -125,7 +232,8 @@ impl<'d> Kong<'d> {
             }
             "key-auth" => {
                 if config.text("anonymous").is_some() {
-                    route.require = Some("none");
+                    // What another plugin asks for, it asks for still.
+                    route.require = route.require.or(Some("none"));
                 }
                 return;
             }
@@ -178,20 +286,30 @@ impl<'d> Kong<'d> {
                     route.is_closed = true;
                 }
                 if !groups.is_empty() && !self.consumers.all_in(&groups) {
-                    let members = self.consumers.members(&groups).join(", ");
+                    let members: Vec<_> = self.consumers.members(&groups).into_iter().collect();
+                    let members = members.join(", ");
+                    let who = if members.is_empty() { "the groups" } else { &members };
+                    let tokens = if self.consumers.has_tokens() {
+                        "; the service must refuse the tokens of others"
+                    } else {
+                        ""
+                    };
                     comments.push(item.note(format!(
-                        "`acl`: only keys of {} may use this route. Write `routes` at the other keys in \
-                            keys.yaml, without {}. This route serves \
-                         only this machine until you remove `allow`",
-                        if members.is_empty() { "the groups" } else { &members },
+                        "`acl`: only {who} may use this route. Write `routes` at the other keys in \
+                            keys.yaml, without {}{tokens}. This route serves only this machine until you \
+                            remove `allow`",
                         route.name
                     )));
                     route.is_closed = true;
                 }
             }
             "ip-restriction" => {
-                for key in ["allow", "whitelist"] {
-                    route.allow.extend(config.texts(key).into_iter().map(str::to_owned));
+                let networks: Vec<_> =
+                    ["allow", "whitelist"].iter().flat_map(|key| config.texts(key)).collect();
+                if !networks.is_empty() && !route.admit_only(&networks) {
+                    comments.push(item.note(
+                        "no client is in `allow`: this route serves only this machine until you correct it",
+                    ));
                 }
                 for key in ["deny", "blacklist"] {
                     route.deny.extend(config.texts(key).into_iter().map(str::to_owned));
@@ -235,7 +353,7 @@ impl<'d> Kong<'d> {
                         }
                     }
                     (None, Some(message)) => {
-                        reply.set("body", format!("{{\"message\":{}}}", serde_json::Value::from(message)))
+                        reply.set("body", format!("{{\"message\":{}}}", serde_json::Value::from(message)));
                     }
                     (None, None) => {}
                 }
@@ -250,10 +368,10 @@ impl<'d> Kong<'d> {
                 }
             }
             "request-transformer" | "request-transformer-advanced" => {
-                transformers::request(&config, route, item, comments)
+                transformers::request(&config, route, item, comments);
             }
             "response-transformer" | "response-transformer-advanced" => {
-                transformers::response(&config, route, item, comments)
+                transformers::response(&config, route, item, comments);
             }
             "correlation-id" => {
                 let header = config.text("header_name").unwrap_or("Kong-Request-ID").to_ascii_lowercase();
@@ -308,6 +426,14 @@ impl<'d> Kong<'d> {
                         "a policy whose cost the response tells: `cost: { response: { header: … } }`"
                     }
                     "acme" => "let certbot or lego write certificates",
+                    _ if speaks_of_credentials(name) => {
+                        comments.push(item.note(format!(
+                            "`{name}` has no equal, and it may check who asks. This route serves only this \
+                                machine until you remove `allow`"
+                        )));
+                        route.is_closed = true;
+                        return;
+                    }
                     _ => "it has no equal",
                 };
                 let comment = item.note(format!("`{name}`: {hint}"));
@@ -380,12 +506,23 @@ impl<'d> Kong<'d> {
             policy.set("missing", "ip");
         }
         set_limits(&mut policy, &limits);
-        let exempt: Vec<_> =
-            self.own_limits().iter().map(|(consumer, _)| format!("customer:{consumer}")).collect();
+        let overrides = self.overrides(nth, &key, &mut comments);
+        // Those with limits here and on all routes are limited by both: here, the exemption would win.
+        let has_override = |consumer: &str| {
+            overrides.iter().any(|written| written.get("customer") == Some(&Node::from(consumer)))
+        };
+        let own = self.own_limits();
+        let (both, others): (Vec<&str>, Vec<&str>) =
+            own.iter().map(|(consumer, _)| *consumer).partition(|consumer| has_override(consumer));
+        comments.extend(both.iter().map(|consumer| {
+            config.note(format!(
+                "{consumer} has limits here and on all routes: both count, and the lower ones hold"
+            ))
+        }));
+        let exempt: Vec<_> = others.iter().map(|consumer| format!("customer:{consumer}")).collect();
         if !exempt.is_empty() {
             policy.set("exempt", exempt);
         }
-        let overrides = self.overrides(nth, &key, &mut comments);
         if !overrides.is_empty() {
             policy.set("overrides", overrides);
         }
@@ -534,10 +671,10 @@ impl<'d> Kong<'d> {
         own.filter(|(_, config)| self.uses_keys && !limits(config, &mut Vec::new()).is_empty()).collect()
     }
 
-    /// The limits of consumers that have a plugin of their own for a route or a service.
-    fn overrides(&self, nth: usize, key: &str, comments: &mut Vec<Comment>) -> Vec<Map> {
+    /// The plugins of consumers that apply wherever this one does, the most specific of each consumer first.
+    fn overriding(&self, nth: usize) -> Vec<usize> {
         let Some(base) = self.plugins.get(nth) else { return Vec::new() };
-        let of_consumers = self.plugins.iter().filter(|plugin| {
+        let of_consumers = self.plugins.iter().enumerate().filter(|(_, plugin)| {
             let same_route = plugin.route.is_none() || plugin.route == base.route;
             let same_service = plugin.service.is_none() || plugin.service == base.service;
             plugin.name == "rate-limiting"
@@ -547,8 +684,19 @@ impl<'d> Kong<'d> {
                 && same_route
                 && same_service
         });
+        let mut ranked: Vec<_> = of_consumers.map(|(nth, plugin)| (Reverse(plugin.scope()), nth)).collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, nth)| nth).collect()
+    }
+
+    /// The limits of consumers that have a plugin of their own for a route or a service.
+    fn overrides(&self, nth: usize, key: &str, comments: &mut Vec<Comment>) -> Vec<Map> {
         let mut overrides = Vec::new();
-        for plugin in of_consumers {
+        let mut known = BTreeSet::new();
+        for plugin in self.overriding(nth).into_iter().filter_map(|nth| self.plugins.get(nth)) {
+            if !known.insert(plugin.consumer.as_deref()) {
+                continue;
+            }
             let config = plugin.item.fields().fields("config");
             let limits = limits(&config, comments);
             let Some(consumer) = plugin.consumer.as_deref().filter(|_| !limits.is_empty()) else { continue };
@@ -571,8 +719,7 @@ impl<'d> Kong<'d> {
         if !self.uses_keys || self.draft.policies.has(NAME) {
             return self.draft.policies.has(NAME).then(|| NAME.to_owned());
         }
-        let mut comments =
-            vec![Comment::Plain("Only customers with a limit of their own are limited.".to_owned())];
+        let mut comments = vec![only_overrides()];
         let mut overrides = Vec::new();
         for (consumer, config) in self.own_limits() {
             if let Some(by) = config.text("limit_by").filter(|by| !matches!(*by, "consumer" | "credential")) {
@@ -587,14 +734,7 @@ impl<'d> Kong<'d> {
         if overrides.is_empty() {
             return None;
         }
-        let policy = Map::new()
-            .with("algorithm", "fixed_window")
-            .with("key", "customer")
-            .with("limit", "1000000000/1s")
-            .with("overrides", overrides);
-        let mut node = Node::from(policy);
-        node.comments = comments;
-        self.draft.policies.set(NAME, node);
+        self.draft.policies.set(NAME, only(overrides, comments));
         Some(NAME.to_owned())
     }
 
@@ -618,8 +758,38 @@ impl<'d> Kong<'d> {
                 ))
             })
             .collect();
-        self.draft.head.extend(disabled.into_iter().chain(others));
+        // Without keys, customers are not known.
+        let own = self
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.name == "rate-limiting" && plugin.limits_everywhere() && !self.uses_keys);
+        let lost: Vec<_> = own
+            .map(|plugin| {
+                plugin.item.note(format!(
+                    "the limits of {}: without `key-auth`, Tollgate does not know customers, so they do not \
+                        apply",
+                    plugin.consumer.as_deref().unwrap_or_default()
+                ))
+            })
+            .collect();
+        self.draft.head.extend(disabled.into_iter().chain(others).chain(lost));
     }
+}
+
+/// A policy that limits only the customers with overrides.
+fn only(overrides: Vec<Map>, comments: Vec<Comment>) -> Node {
+    let policy = Map::new()
+        .with("algorithm", "fixed_window")
+        .with("key", "customer")
+        .with("limit", "1000000000/1s")
+        .with("overrides", overrides);
+    let mut node = Node::from(policy);
+    node.comments = comments;
+    node
+}
+
+fn only_overrides() -> Comment {
+    Comment::Plain("Only customers with a limit of their own are limited.".to_owned())
 }
 
 /// The limits of `rate-limiting`.
@@ -661,7 +831,7 @@ fn cors(config: &Fields<'_>, comments: &mut Vec<Comment>) -> Map {
         (true, _) => cors.set("origins", "*"),
         (false, true) => cors.set("origins", vec!["https://example.invalid"]),
         (false, false) => {
-            cors.set("origins", plain.iter().map(|origin| origin.trim_end_matches('/')).collect::<Vec<_>>())
+            cors.set("origins", plain.iter().map(|origin| origin.trim_end_matches('/')).collect::<Vec<_>>());
         }
     }
     let methods = config.texts("methods");

@@ -16,7 +16,7 @@ pub(super) fn request(
     if let Some(uri) = config.fields("replace").take("uri").filter(|item| !item.is_null()) {
         match uri.text() {
             Some(path) if path.starts_with('/') && !path.contains('$') => {
-                route.path = PathChange::Whole(path.to_owned())
+                route.path = PathChange::Whole(path.to_owned());
             }
             other => comments.push(uri.note(format!(
                 "`replace.uri: {}`: write `rewrite: {{ path: … }}`, \
@@ -66,7 +66,7 @@ fn change(config: &Fields<'_>, changes: &mut HeaderChanges, plugin: Item<'_>, co
                 }
                 ("append", Some((name, value))) => changes.add.push((name, literal(value))),
                 ("add" | "replace", Some((name, value))) if !value.is_empty() => {
-                    changes.set.push((name, literal(value)))
+                    changes.set.push((name, literal(value)));
                 }
                 _ => comments.push(item.note(format!("`{action}` of the header `{header}` has no equal"))),
             }

@@ -129,7 +129,10 @@ impl<'d> Tables<'d> {
             _ if others().next().is_some() => {
                 let which = match key.key {
                     Some(_) => "all clients are limited here",
-                    None => "nobody is limited here",
+                    None => {
+                        key.key = Some("ip".to_owned());
+                        "all clients are limited here, by address"
+                    }
                 };
                 key.notes.push(format!(
                     "its map of `{source}` has no equal, and {which}: use `exempt`, `overrides` or routes of their own"
@@ -162,6 +165,7 @@ impl<'d> Tables<'d> {
         let networks = entries(geo.directive);
         let of_others = networks.iter().rfind(|(name, _)| *name == "default").map_or("", |(_, value)| *value);
         let mut key = look_up(of_others)?;
+        let mut limited = Vec::new();
         for (network, value) in networks.iter().filter(|(name, _)| *name != "default") {
             if matches!(*network, "proxy" | "proxy_recursive" | "ranges" | "delete" | "include") {
                 key.notes.push(format!("`{network}` of its geo has no equal"));
@@ -169,19 +173,27 @@ impl<'d> Tables<'d> {
             }
             let of_network = look_up(value)?;
             if of_network.key == key.key {
-                // A network within an exempt one that is limited nevertheless.
-                let inside = |exempt: &&String| covers(exempt, network);
-                if let Some(exempt) = key.exempt.iter().find(inside) {
-                    key.notes.push(format!("`{network}` is limited in nginx, although it is in {exempt}"));
-                }
+                limited.push(*network);
             } else if of_network.key.is_none() && is_network(network) {
                 key.exempt.push((*network).to_owned());
             } else {
                 key.notes.push(format!(
                     "`{network}` has a key or a limit of its own, which has no equal here: use `overrides`"
                 ));
+                limited.push(*network);
             }
         }
+        // An exempt network with a limited one in it, whichever comes first.
+        let Key { exempt, notes, .. } = &mut key;
+        exempt.retain(|exempt| match limited.iter().find(|network| covers(exempt, network)) {
+            Some(network) => {
+                notes.push(format!(
+                    "{exempt} is not exempt, since nginx limits `{network}` in it: write the other parts of it into `exempt`"
+                ));
+                false
+            }
+            None => true,
+        });
         Ok(key)
     }
 }
@@ -226,7 +238,8 @@ fn variable_key(name: &str) -> Result<(String, Option<String>), String> {
         "host" | "http_host" => "host",
         "server_name" => {
             let note = "nginx counts all hosts of a server together, under its first name, and nothing for a server without \
-                        one; Tollgate counts each host";
+                        one; Tollgate counts each host, so that a client of a default server has a limit for each host that it \
+                        names: use `global` in policies of its own routes";
             return Ok(("host".to_owned(), Some(note.to_owned())));
         }
         "uri" | "document_uri" => "path",
@@ -302,6 +315,10 @@ mod tests {
     fn geo_and_map_exempt_networks() {
         let tables = "geo $limit { default 1; 10.0.0.0/8 0; 192.168.0.0/24 0; 203.0.113.7 1; }
                       map $limit $limit_key { 0 \"\"; 1 $binary_remote_addr; }";
+        let nested =
+            "geo $l { default 1; 10.1.0.0/16 1; 10.0.0.0/8 0; } map $l $k { 0 \"\"; 1 $remote_addr; }";
+        let found = key(nested, "$k").unwrap();
+        assert_eq!((found.exempt.len(), found.notes.len()), (0, 1));
         let found = key(tables, "$limit_key").unwrap();
         assert_eq!(found.key.as_deref(), Some("ip"));
         assert_eq!(found.exempt, ["10.0.0.0/8", "192.168.0.0/24"]);
@@ -316,7 +333,7 @@ mod tests {
         assert_eq!(key(methods, "$k").unwrap().methods, ["POST", "PUT"]);
         let agents = "map $http_user_agent $k { default ''; ~*bot $binary_remote_addr; }";
         let found = key(agents, "$k").unwrap();
-        assert_eq!((found.key, found.notes.len()), (None, 1));
+        assert_eq!((found.key.as_deref(), found.notes.len()), (Some("ip"), 1));
         assert!(key("map $a $a { default $a; }", "$a").is_err());
     }
 

@@ -58,6 +58,17 @@ pub(super) fn ordered<'d>(directives: impl IntoIterator<Item = &'d Directive>) -
             location.is_stop = true;
         }
     }
+    let prefixes: Vec<String> = ordered.locations.iter().filter_map(prefix_of).collect();
+    for location in ordered.locations.iter_mut().filter(|location| regex(location)) {
+        let Some(outer) = location.outer.last().and_then(|outer| outer.arguments.last()) else { continue };
+        let inner = prefixes.iter().find(|prefix| prefix.len() > outer.len() && prefix.starts_with(outer));
+        if let Some(inner) = inner {
+            location.doubt.get_or_insert(format!(
+                "in nginx, `location {inner}` wins over it; Tollgate tries the expression first, also for paths below \
+                 {inner}: check `allow`, `deny` and limits of these"
+            ));
+        }
+    }
     ordered.locations.sort_by_key(|location| {
         let length = match &location.matcher {
             Matcher::Exact(path) | Matcher::Prefix(path) => path.len(),

@@ -62,6 +62,13 @@ impl<'d> Converter<'d> {
     /// The policies of zones alone, for a file without servers, as another file would include it.
     pub(super) fn policies_of_zones(&mut self) {
         let zones: Vec<_> = self.zones.0.iter().map(|(name, zone)| ((*name).to_owned(), *zone)).collect();
+        for (_, zone) in zones.iter().filter(|(_, zone)| zone.name == "limit_conn_zone") {
+            let text = format!(
+                "`{}`: write a policy with `algorithm: concurrency`, and the number of `limit_conn`",
+                zone.shown()
+            );
+            self.head(&zone.place, text);
+        }
         for (name, zone) in zones.iter().filter(|(_, zone)| zone.name == "limit_req_zone") {
             let key = self.tables.key(zone.argument(0));
             let Ok(Key { key: Some(key), exempt, .. }) = key else { continue };
@@ -111,6 +118,11 @@ impl<'d> Converter<'d> {
             true => rate(limit, zone)?,
             false => {
                 let most: u64 = limit.argument(1).parse().map_err(|_| "its number is missing".to_owned())?;
+                if most == 0 {
+                    return Err(
+                        "Tollgate's least limit is 1: answer by `reply` to close the route".to_owned()
+                    );
+                }
                 Map::new().with("algorithm", "concurrency").with("key", "ip").with("limit", most)
             }
         };

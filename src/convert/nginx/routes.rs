@@ -257,6 +257,11 @@ impl<'d> Converter<'d> {
                 return target.note(directive, format!("{reason}; not done: `{}`", what.join("; ")));
             }
         };
+        if text.starts_with("($request_method !") {
+            let methods = condition.methods.join(", ");
+            let text = format!("Tollgate does this for {methods}; other methods take the routes below");
+            target.note(directive, text);
+        }
         let scope = &scope.enter(directive.children().iter());
         for child in &children {
             match child.name.as_str() {
@@ -466,6 +471,19 @@ impl<'d> Converter<'d> {
         match fallback {
             Some(named) => {
                 target.note(files, "Tollgate serves no files: all requests go to the service");
+                let has_own =
+                    named.children().iter().any(|child| matches!(child.name.as_str(), "allow" | "deny"));
+                match access(scope) {
+                    // nginx asks the rules of both.
+                    Access::None => return self.reply(target, 403),
+                    Access::Some { .. } if has_own => {
+                        let text = "its `allow` and `deny` hold beside those of the location before it. Until they are \
+                                    one list, the route answers 501";
+                        target.note(named, text);
+                        return self.reply(target, 501);
+                    }
+                    _ => {}
+                }
                 let scope = scope.enter(named.children().iter());
                 let children: Vec<&Directive> = named.children().iter().collect();
                 self.content(named, &children, None, &scope, ordered, target);
@@ -507,7 +525,11 @@ impl<'d> Converter<'d> {
                 Ok(text) if text.is_empty() => remove_request.push(name),
                 Ok(text) => set_request.set(&name, text),
                 Err(variable) => {
-                    target.note(header, format!("Tollgate has no placeholder for `${variable}`"))
+                    let text = format!(
+                        "Tollgate has no placeholder for `${variable}`: the header is removed, so that no client can write it"
+                    );
+                    target.note(header, text);
+                    remove_request.push(name);
                 }
             }
         }
@@ -592,17 +614,22 @@ fn find_in<'d>(directives: &[&'d Directive], name: &str) -> Option<&'d Directive
     directives.iter().rfind(|directive| directive.name == name).copied()
 }
 
-/// The policies for each set of methods, and last for all others.
+/// The policies for each method that some policy is for, and last for all others.
 fn by_method(policies: &[LocationPolicy]) -> Vec<(Vec<String>, Vec<String>)> {
     let mut sets: Vec<Vec<String>> = Vec::new();
     for policy in policies.iter().filter(|policy| !policy.methods.is_empty()) {
-        if !sets.contains(&policy.methods) {
-            sets.push(policy.methods.clone());
+        for method in &policy.methods {
+            let set = vec![method.clone()];
+            if !sets.contains(&set) {
+                sets.push(set);
+            }
         }
     }
     sets.push(Vec::new());
     let of = |methods: Vec<String>| {
-        let fits = |policy: &&LocationPolicy| policy.methods.is_empty() || policy.methods == methods;
+        let fits = |policy: &&LocationPolicy| {
+            policy.methods.is_empty() || methods.iter().any(|method| policy.methods.contains(method))
+        };
         let names = policies.iter().filter(fits).map(|policy| policy.name.clone()).collect();
         (methods, names)
     };
@@ -792,7 +819,7 @@ fn placeholders(replacement: &str) -> Result<String, String> {
         match part {
             Part::Literal(text) => out += &text.replace('{', "{{").replace('}', "}}"),
             Part::Variable(name) if name.chars().all(|c| c.is_ascii_digit()) => {
-                out += &format!("{{p{name}}}")
+                out += &format!("{{p{name}}}");
             }
             Part::Variable(name)
                 if matches!(
@@ -880,7 +907,6 @@ fn applied(pattern: &str, replacement: &str, path: &str) -> Result<Option<String
 }
 
 /// The path of a route, if it is another one, and its `rewrite`, for a `proxy_pass` with a path. `None` if the path stays.
-#[expect(clippy::type_complexity, reason = "a path and a rewrite, both optional")]
 fn replaced_prefix(uri: &str, matcher: Option<&Matcher>) -> Result<Option<(Option<String>, Map)>, String> {
     if uri.contains('?') {
         return Err("a rewrite of Tollgate keeps the query as it came".to_owned());

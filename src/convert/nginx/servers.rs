@@ -25,6 +25,7 @@ struct Listen<'d> {
 }
 
 /// A `server` block.
+#[derive(Clone)]
 pub(super) struct Server<'d> {
     directives: Vec<&'d Directive>,
     listens: Vec<Listen<'d>>,
@@ -66,6 +67,21 @@ impl<'d> Server<'d> {
     /// The longest wildcard among the hosts; 0 if there is none.
     fn wildcard(&self) -> usize {
         self.hosts.iter().filter(|host| host.starts_with("*.")).map(String::len).max().unwrap_or(0)
+    }
+
+    /// A part for all exact hosts, one for each wildcard, and one for all other hosts if it is the default.
+    fn split(&self) -> Vec<Self> {
+        let (wildcards, exact): (Vec<_>, Vec<_>) =
+            self.hosts.iter().cloned().partition(|host| host.starts_with("*."));
+        let part = |hosts: Vec<String>| Self { hosts, is_default: false, ..self.clone() };
+        let mut parts: Vec<Self> = wildcards.into_iter().map(|host| part(vec![host])).collect();
+        if !exact.is_empty() {
+            parts.push(part(exact));
+        }
+        if self.is_default || parts.is_empty() {
+            parts.push(Self { hosts: Vec::new(), ..self.clone() });
+        }
+        parts
     }
 
     /// The `return` or `rewrite` to https that this server is for, with its status.
@@ -151,20 +167,67 @@ impl<'d> Converter<'d> {
         self.choose_defaults(&mut servers, &skipped);
         self.listeners(&servers, &redirects);
         // Exact names win over wildcards, longer wildcards over shorter ones, and the default takes what is left.
-        let mut order: Vec<usize> = (0..servers.len()).filter(|index| !skipped[*index]).collect();
-        order.sort_by_key(|&index| {
-            let server = &servers[index];
-            (server.is_default, server.wildcard() > 0, Reverse(server.wildcard()))
+        let kept: Vec<&Server<'d>> = servers
+            .iter()
+            .zip(&skipped)
+            .filter(|(_, skipped)| !**skipped)
+            .map(|(server, _)| server)
+            .collect();
+        let has_others = kept.len() > 1;
+        let is_split = overlap(&kept);
+        let mut order: Vec<Server<'d>> = Vec::new();
+        for server in kept {
+            match is_split {
+                true => order.extend(server.split()),
+                false => order.push(server.clone()),
+            }
+        }
+        // Of two for one host, the one by TLS: it is rarely the laxer one.
+        order.sort_by_key(|server| {
+            let is_tls = server.listens.iter().any(|listen| listen.is_tls);
+            (server.is_default, server.wildcard() > 0, Reverse(server.wildcard()), !is_tls)
         });
-        let has_others = order.len() > 1;
         let mut taken: BTreeMap<String, String> = BTreeMap::new();
-        for index in order {
-            let server = &servers[index];
+        for server in &order {
             self.redirects_plain = server
                 .listens
                 .iter()
                 .all(|listen| listen.is_tls || only_redirects(&listen.key, &servers, &redirects));
+            let first = self.draft.routes.len();
             self.server(server, has_others, &mut taken, scope);
+            self.keep_inside(server, &servers, first);
+        }
+    }
+
+    /// Keeps clients of other listeners away from the routes, from `first` on, of a server that has listeners of its own.
+    fn keep_inside(&mut self, server: &Server<'d>, servers: &[Server<'d>], first: usize) {
+        let asks = |server: &Server<'_>| {
+            server.named("ssl_verify_client").last().is_some_and(|verify| verify.argument(0) == "on")
+        };
+        let all = || servers.iter().flat_map(|other| &other.listens);
+        if asks(server) && servers.iter().any(|other| !asks(other)) {
+            let text = "`ssl_verify_client on`: routes of Tollgate hold for all listeners, also for those that ask for no \
+                        certificate: run another Tollgate for these routes, or remove the other listeners";
+            self.head(&server.place, text);
+        }
+        let is_inner = |listen: &Listen<'_>| {
+            ["127.", "[::1]", "unix:"].iter().any(|begin| listen.address.starts_with(begin))
+        };
+        if !server.listens.iter().all(is_inner) || all().all(is_inner) {
+            return;
+        }
+        let mut is_noted = false;
+        for route in self.draft.routes.iter_mut().skip(first) {
+            let Value::Map(map) = &mut route.value else { continue };
+            if map.has("upstream") {
+                map.set("allow", vec!["127.0.0.1", "::1"]);
+                is_noted = true;
+            }
+        }
+        if is_noted {
+            let text = "this server listens on this machine alone, and routes of Tollgate hold for all listeners: they \
+                        allow only clients on this machine";
+            self.head(&server.place, text);
         }
     }
 
@@ -401,9 +464,24 @@ impl<'d> Converter<'d> {
             (server.named("ssl_client_certificate").last(), server.named("ssl_verify_client").last())
         {
             match verify.argument(0) {
-                "on" | "optional" => {
-                    tls.set("client_ca", self.file(ca.argument(0)));
-                    if verify.argument(0) == "optional" {
+                mode @ ("on" | "optional") => {
+                    let file = Node::from(self.file(ca.argument(0)));
+                    if tls.get("client_ca").is_some_and(|earlier| earlier.value != file.value) {
+                        let text = format!(
+                            "`{}`: another server of this listener has other authorities or asks otherwise; a listener of \
+                             Tollgate has one `client_ca`, and `on` wins",
+                            ca.shown()
+                        );
+                        comments.push(unconverted(&ca.place, text));
+                    }
+                    let is_first = !tls.has("client_ca");
+                    let was_optional = tls.has("client_auth");
+                    if is_first || was_optional && mode == "on" {
+                        tls.set("client_ca", file);
+                    }
+                    if mode == "on" {
+                        tls.remove("client_auth");
+                    } else if is_first {
                         tls.set("client_auth", "optional");
                     }
                 }
@@ -490,6 +568,19 @@ impl<'d> Converter<'d> {
             None => self.draft.head.append(&mut head),
         }
     }
+}
+
+/// Whether a host of one server is below a wildcard of another, or is also one of the default server.
+fn overlap(servers: &[&Server<'_>]) -> bool {
+    let is_in = |host: &str, other: &Server<'_>| {
+        other.hosts.iter().any(|outer| {
+            host == outer || outer.strip_prefix('*').is_some_and(|suffix| host.ends_with(suffix))
+        })
+    };
+    servers.iter().enumerate().any(|(index, server)| {
+        let others = || servers.iter().enumerate().filter(|(other, _)| *other != index);
+        server.hosts.iter().any(|host| others().any(|(_, other)| is_in(host, other)))
+    })
 }
 
 /// Whether all servers on this port redirect to https, and one serves it. A server that redirects elsewhere, and does so

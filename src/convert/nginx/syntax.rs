@@ -1,12 +1,14 @@
 //! The grammar of nginx.conf: words, directives, blocks, and included files.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     rc::Rc,
 };
 
-use crate::convert::{ConvertError, Place, read};
+use crate::{
+    convert::{ConvertError, Place, read},
+    file::matching_files,
+};
 
 /// Bounds of a configuration with all its included files.
 const MOST_DIRECTIVES: usize = 500_000;
@@ -140,7 +142,7 @@ impl Parser {
         directives: &mut Vec<Directive>,
     ) -> Result<(), ConvertError> {
         let pattern = self.directory.join(include.argument(0));
-        let paths = matching_paths(&pattern);
+        let paths = matching_files(&pattern);
         if paths.is_empty() {
             self.not_included.push((include, "no file matches it".to_owned()));
             return Ok(());
@@ -355,95 +357,10 @@ impl<'t> Words<'t> {
     }
 }
 
-/// The files that a name with `*`, `?` and `[…]` means, sorted. Without these, the file itself if it is there.
-fn matching_paths(pattern: &Path) -> Vec<PathBuf> {
-    const MOST: usize = 10_000;
-    let mut paths = vec![PathBuf::new()];
-    for part in pattern.components() {
-        let part = part.as_os_str();
-        let text = part.to_string_lossy();
-        if !text.contains(['*', '?', '[']) {
-            paths.iter_mut().for_each(|path| path.push(part));
-            continue;
-        }
-        let mut found = Vec::new();
-        for path in &paths {
-            let directory = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-            let Ok(entries) = fs::read_dir(directory) else { continue };
-            let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-            let fits = |name: &std::ffi::OsString| {
-                let name: Vec<char> = name.to_string_lossy().chars().collect();
-                let pattern: Vec<char> = text.chars().collect();
-                // As in a shell, `*` does not match a hidden file.
-                (name.first() != Some(&'.') || pattern.first() == Some(&'.')) && is_match(&pattern, &name)
-            };
-            found.extend(names.filter(fits).take(MOST).map(|name| path.join(name)));
-        }
-        found.sort();
-        paths = found;
-    }
-    paths.retain(|path| path.is_file());
-    paths
-}
-
-/// Whether a name matches a pattern with `*`, `?` and `[…]`.
-fn is_match(pattern: &[char], name: &[char]) -> bool {
-    let (mut at, mut in_name) = (0, 0);
-    // Where the last star is, and what it has taken.
-    let mut star: Option<(usize, usize)> = None;
-    while in_name < name.len() {
-        let step = match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, in_name));
-                at += 1;
-                continue;
-            }
-            Some('?') => Some(1),
-            Some('[') => class(&pattern[at..], name[in_name]),
-            Some(c) if *c == name[in_name] => Some(1),
-            _ => None,
-        };
-        match (step, &mut star) {
-            (Some(length), _) => {
-                at += length;
-                in_name += 1;
-            }
-            (None, Some((star, taken))) => {
-                *taken += 1;
-                (at, in_name) = (*star + 1, *taken);
-            }
-            (None, None) => return false,
-        }
-    }
-    pattern[at.min(pattern.len())..].iter().all(|c| *c == '*')
-}
-
-/// The length of the class at the start of `pattern` if it has `c`.
-fn class(pattern: &[char], c: char) -> Option<usize> {
-    let end = pattern.iter().skip(2).position(|c| *c == ']')? + 2;
-    let (negated, members) = match pattern.get(1)? {
-        '!' | '^' => (true, &pattern[2..end]),
-        _ => (false, &pattern[1..end]),
-    };
-    let mut found = false;
-    let mut index = 0;
-    while let Some(first) = members.get(index) {
-        match (members.get(index + 1), members.get(index + 2)) {
-            (Some('-'), Some(last)) => {
-                found |= (*first..=*last).contains(&c);
-                index += 3;
-            }
-            _ => {
-                found |= *first == c;
-                index += 1;
-            }
-        }
-    }
-    (found != negated).then_some(end + 1)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -537,35 +454,10 @@ mod tests {
         );
     }
 
-    #[test]
-    fn names_match_as_in_a_shell() {
-        let fits = |pattern: &str, name: &str| {
-            is_match(&pattern.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>())
-        };
-        for (pattern, name) in [
-            ("*.conf", "a.conf"),
-            ("a?c", "abc"),
-            ("[a-c]x", "bx"),
-            ("[!a]x", "bx"),
-            ("*a*b", "xaab"),
-            ("**", ""),
-        ] {
-            assert!(fits(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("*.conf", "a.txt"), ("a?c", "ac"), ("[!a]x", "ax"), ("[a", "a"), ("a", "")] {
-            assert!(!fits(pattern, name), "{pattern} {name}");
-        }
-    }
-
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-z{};#\"'\\\\ \n$~*()-]{0,80}|\\PC{0,40}") {
             let _ = parsed(&text);
-        }
-
-        #[test]
-        fn no_pattern_panics(pattern in "[a-c*?!\\[\\]-]{0,12}", name in "[a-c]{0,8}") {
-            let _ = is_match(&pattern.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>());
         }
     }
 }

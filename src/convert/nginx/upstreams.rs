@@ -266,7 +266,7 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
             "ip_hash" => balance = Node::from(Map::new().with("hash", "ip")),
             "hash" => match super::keys::Tables::default().key(directive.argument(0)) {
                 Ok(super::keys::Key { key: Some(key), .. }) => {
-                    balance = Node::from(Map::new().with("hash", key))
+                    balance = Node::from(Map::new().with("hash", key));
                 }
                 _ => note(directive, "write `balance: { hash: KEY }`"),
             },

@@ -27,7 +27,8 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
 /// A duration as Tollgate reads it, with the largest unit that fits.
 pub(in crate::convert) fn duration(milliseconds: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-    let unit = UNITS.iter().find(|(length, _)| milliseconds >= *length && milliseconds % length == 0);
+    let unit =
+        UNITS.iter().find(|(length, _)| milliseconds >= *length && milliseconds.is_multiple_of(*length));
     unit.map_or(format!("{milliseconds}ms"), |(length, unit)| format!("{}{unit}", milliseconds / length))
 }
 

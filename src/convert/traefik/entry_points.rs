@@ -214,7 +214,7 @@ impl<'d> Tls<'d> {
                 Some((_, "VersionTLS13")) => self.min_version = Some("1.3"),
                 None | Some((_, "VersionTLS12")) => {}
                 Some((item, version)) => {
-                    head.push(item.note(format!("{version}: Tollgate speaks TLS 1.2 and 1.3")))
+                    head.push(item.note(format!("{version}: Tollgate speaks TLS 1.2 and 1.3")));
                 }
             }
             let client = fields.fields("clientAuth");
@@ -227,7 +227,7 @@ impl<'d> Tls<'d> {
                 None | Some((_, "RequireAndVerifyClientCert" | "NoClientCert")) => {}
                 Some((_, "VerifyClientCertIfGiven")) => self.client_auth = Some("optional"),
                 Some((item, kind)) => {
-                    head.push(item.note(format!("`{kind}`: Tollgate verifies every client certificate")))
+                    head.push(item.note(format!("`{kind}`: Tollgate verifies every client certificate")));
                 }
             }
             fields.ignore(&["alpnProtocols", "preferServerCipherSuites"]);

@@ -10,7 +10,7 @@ use crate::convert::{
     conditions::{Host, Path},
     document::{Fields, Item},
     draft::resource_name,
-    route_draft::{Action, NoRewrite, PathChange, RouteDraft, duration},
+    route_draft::{Action, NoRewrite, PathChange, RouteDraft, duration, speaks_of_credentials},
     yaml::{Comment, Map, Node},
 };
 
@@ -265,7 +265,12 @@ impl<'d> Traefik<'d> {
                 }
                 "redirectregex" => return redirects::redirected(&fields, route, middleware, comments),
                 "ipallowlist" | "ipwhitelist" => {
-                    route.allow.extend(fields.texts("sourceRange").into_iter().map(str::to_owned));
+                    if !route.admit_only(&fields.texts("sourceRange")) {
+                        comments.push(middleware.note(
+                            "no client is in this list and in those before. This route serves only this \
+                                machine until you correct `allow`",
+                        ));
+                    }
                     if let Some(strategy) = fields.take("ipStrategy") {
                         self.ip_strategy(&strategy.fields(), comments);
                     }
@@ -315,7 +320,17 @@ impl<'d> Traefik<'d> {
                             "error pages of the service pass as they are; Tollgate's own 502, 503 and \
                                 504 cannot have another body"
                         }
-                        "plugin" => "Tollgate has no plugins",
+                        "plugin" => {
+                            let kinds = fields.each();
+                            let mut names = kinds.iter().map(|(name, _)| *name).chain([name]);
+                            if names.any(speaks_of_credentials) {
+                                route.is_closed = true;
+                                "Tollgate has no plugins, and this one may check who asks: this route \
+                                    serves only this machine until you remove `allow`"
+                            } else {
+                                "Tollgate has no plugins"
+                            }
+                        }
                         "passtlsclientcert" => "see `forward_client_certificate`",
                         "contenttype" => continue,
                         "stripprefixregex" => {
@@ -395,7 +410,7 @@ fn headers(fields: &Fields<'_>, route: &mut RouteDraft, comments: &mut Vec<Comme
         }
     }
     let mut set = |name: &str, value: &str| {
-        route.response_headers.set.push((name.to_owned(), crate::convert::route_draft::literal(value)))
+        route.response_headers.set.push((name.to_owned(), crate::convert::route_draft::literal(value)));
     };
     if let Some(seconds) = fields.number("stsSeconds").filter(|seconds| *seconds > 0) {
         let subdomains = if fields.is_true("stsIncludeSubdomains") { "; includeSubDomains" } else { "" };

@@ -307,10 +307,18 @@ impl<'d> Traefik<'d> {
                         last.action = action;
                     }
                 }
-                Err(comment) => {
+                // Without a service there is no router in Traefik: others get its requests.
+                Err(comment) if router.service.is_none() => {
                     let unfinished = drafts.pop();
                     pending.extend(unfinished.into_iter().flat_map(|draft| draft.comments));
                     pending.push(comment);
+                }
+                // The requests must not fall through to a router that was not meant for them.
+                Err(comment) => {
+                    if let Some(last) = drafts.last_mut() {
+                        last.comments.push(comment);
+                        last.action = Action::Reply(Map::new().with("status", 501));
+                    }
                 }
             }
             for mut draft in drafts {

@@ -35,7 +35,7 @@ fn matches(rule: &Rule, request: &Request) -> bool {
             let first = arguments[0].as_str();
             let found = |text: &str| regex::Regex::new(first).unwrap().is_match(text);
             match name.as_str() {
-                "Host" => arguments.iter().any(|host| *host == request.host),
+                "Host" => arguments.contains(&request.host),
                 "HostRegexp" => found(&request.host),
                 "Path" => request.path == first,
                 "PathPrefix" => request.path.starts_with(first),
@@ -237,4 +237,37 @@ fn the_syntax_of_traefik_2_is_read() {
 fn durations_are_gos() {
     let read = ["10", "1m30s", "500ms", "1.5s", "1h", "x", "10d"].map(super::milliseconds);
     assert_eq!(read, [Some(10_000), Some(90_000), Some(500), Some(1_500), Some(3_600_000), None, None]);
+}
+
+#[test]
+fn what_admits_requests_is_not_lost() {
+    let converted = |rule: &str, service: &str, middlewares: &str| {
+        let text = format!(
+            "http:
+  routers: {{ r: {{ rule: '{rule}', service: {service}, middlewares: [a, b] }} }}
+  middlewares: {{ {middlewares} }}
+  services: {{ s: {{ loadBalancer: {{ servers: [{{ url: 'http://10.0.0.5' }}] }} }} }}
+"
+        );
+        super::convert(&text, std::path::Path::new("t.yml")).unwrap().finish("test").yaml
+    };
+    let lists = "a: { ipAllowList: { sourceRange: [10.0.0.0/8] } }, b: { ipAllowList: { sourceRange: [10.1.0.0/16, \
+                 192.168.0.0/16] } }";
+    let yaml = converted("Path(`/a`)", "s", lists);
+    assert!(
+        yaml.contains("10.1.0.0/16") && !yaml.contains("10.0.0.0/8") && !yaml.contains("192.168"),
+        "{yaml}"
+    );
+    let yaml = converted("Path(`/a`) && ClientIP(`10.1.2.0/24`)", "s", lists);
+    assert!(yaml.contains("10.1.2.0/24") && !yaml.contains("10.1.0.0/16"), "{yaml}");
+    let yaml = converted("Path(`/a`) && ClientIP(`172.16.0.0/12`)", "s", lists);
+    assert!(yaml.contains("127.0.0.1") && !yaml.contains("172.16"), "{yaml}");
+    for (plugins, closed) in [
+        ("a: { plugin: { my-oidc: {} } }, b: { compress: {} }", true),
+        ("a: { compress: {} }, b: { plugin: { rewrite: {} } }", false),
+    ] {
+        assert_eq!(converted("Path(`/a`)", "s", plugins).contains("127.0.0.1"), closed, "{plugins}");
+    }
+    let yaml = converted("Path(`/a`)", "api@internal", "a: { compress: {} }, b: { compress: {} }");
+    assert!(yaml.contains("status: 501") && yaml.contains("path: /a"), "{yaml}");
 }

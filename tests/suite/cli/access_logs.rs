@@ -28,7 +28,8 @@ fn configure(directory: &Path) {
 
 fn replay(directory: &Path, arguments: &[&str]) -> Value {
     let ended = tollgate_in(directory, &[], &[&["replay", "--json"], arguments].concat());
-    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    // Of keys that clients choose, the configuration is warned.
+    assert!(ended.code == Some(0) && !ended.stderr.contains("tollgate:"), "{ended:?}");
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
@@ -144,12 +145,9 @@ fn a_format_that_does_not_fit_is_an_error_that_tells_where() {
     let expected = "tollgate: access.log is not an access log that Tollgate can read: line 1: it differs from --format at \
                     column 63: expected ` \"` after $status, found `200 1 0.25`.";
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     for (arguments, words) in [
-        (
-            &["--format", "combinde", "access.log"][..],
-            "no format is named `combinde`: choose alb, cloudflare, ",
-        ),
+        (&["--format", "combinde", "access.log"][..], "no format is named `combinde`: choose alb, caddy, "),
         (
             &["--format", "$msec $request", "access.log"],
             "the format does not tell the client: it needs $remote_addr",
@@ -160,10 +158,9 @@ fn a_format_that_does_not_fit_is_an_error_that_tells_where() {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     let ended = run(&["--nginx-conf", "missing.conf", "access.log"]);
-    assert_eq!(
-        (ended.code, ended.stderr.as_str()),
-        (Some(1), "tollgate: missing.conf: No such file or directory (os error 2)\n")
-    );
+    assert_eq!(ended.code, Some(1));
+    let words = "tollgate: missing.conf: No such file or directory (os error 2)\n";
+    assert!(ended.stderr.ends_with(words), "{}", ended.stderr);
 }
 
 #[test]
@@ -188,6 +185,10 @@ fn compressed_logs_and_standard_input_are_read() {
         command.args(["replay", "--json", "-"]).stdin(fs::File::open(&path).unwrap()).stdout(Stdio::piped());
     let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     assert_eq!(of_policy(&report, "by-ip"), [3_000, 2_999, 0]);
+    // What is decompressed is at hand once the window of zstd has passed.
+    let long = text.repeat(20);
+    let zipped =
+        ruzstd::encoding::compress_to_vec(long.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
     fs::write(&path, &zipped[..zipped.len() - 40]).unwrap();
     let ended = tollgate_in(directory.path(), &[], &["replay", "access.log.zst"]);
     assert_eq!(ended.code, Some(0));

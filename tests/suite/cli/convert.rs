@@ -147,6 +147,22 @@ fn everything_has_an_equal_or_is_said() {
     assert!(ended.stderr.contains("nothing to proxy"), "{}", ended.stderr);
 }
 
+/// What conversions look like. `UPDATE_GOLDEN=1` rewrites them.
+#[test]
+fn conversions_are_as_shown() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/convert");
+    for (file, name) in [("nginx.conf", "nginx"), ("haproxy.cfg", "haproxy")] {
+        let ended = convert(&directory, &[file]);
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        assert!(!ended.stderr.contains("defect"), "{ended:?}");
+        let expected = directory.join(format!("{name}.converted"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&expected, &ended.stdout).unwrap();
+        }
+        assert_eq!(ended.stdout, fs::read_to_string(&expected).unwrap(), "{name}");
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_said_with_its_place() {
     let directory = TempDir::new().unwrap();
@@ -252,7 +268,6 @@ fn nginx_chooses_the_same_locations() {
 
 #[test]
 fn nginx_chooses_the_same_servers() {
-    let address = nobody();
     let server = |name: &str, body: &str| {
         format!(
             "server {{ listen LISTEN; server_name {name}; default_type text/plain; location / {{ return 200 {body}; }} }}"
@@ -268,7 +283,6 @@ fn nginx_chooses_the_same_servers() {
         "server { listen LISTEN; server_name old.example.net; return 301 https://new.example.net$request_uri; }".into(),
         "server { listen LISTEN; server_name api.example.net; location /only/ { return 200 only; } }".into(),
     ];
-    let _ = address;
     let directory = TempDir::new().unwrap();
     let theirs = nobody();
     let text = format!(
@@ -416,7 +430,7 @@ fn nginx_delays_as_long() {
             let mut clients: Vec<_> = (0..waits.len()).map(|_| Client::connect(address)).collect();
             let begin = Instant::now();
             for client in &mut clients {
-                client.send(&format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+                client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
             }
             let mut steps: Vec<u128> = Vec::new();
             let readers = clients

@@ -587,7 +587,7 @@ fn what_goes_wrong_is_said_with_an_exit_code() {
         (&["."], 1, "tollgate: . cannot be read: Is a directory"),
         (&["empty.log"], 1, "tollgate: empty.log is empty"),
         (&["proxy.yaml"], 1, "tollgate: proxy.yaml is not an access log that Tollgate can read"),
-        (&["access.log.xz"], 1, "xzcat access.log.xz | tollgate replay -"),
+        (&["access.log.xz"], 1, "access.log.xz is compressed: decompress it by xzcat, and give -"),
         (&["--config", "none.yaml", "empty.log"], 78, "none.yaml"),
         (&["--config", "wrong.yaml", "empty.log"], 78, "wrong.yaml:1:"),
     ] {
@@ -762,6 +762,10 @@ fn costs_of_responses_are_those_of_the_log() {
     let report = replay_lines(tokens, &charged);
     assert_eq!(of_policy(&report, "tokens"), [9, 5, 0], "{report:#}");
     assert_eq!(report["policies"][0]["unknown_costs"], json!(0));
+    // What each has reserved counts until its response ends.
+    let slow = json!({ "reserved": 300, "charged": 250, "duration_ms": 30_000 });
+    let report = replay_lines(tokens, &(0..5).map(|second| line(second, slow.clone())).collect::<Vec<_>>());
+    assert_eq!(of_policy(&report, "tokens"), [5, 2, 0], "{report:#}");
     // Another log does not have the cost: each response costs what it had reserved, and the report says so.
     let unknown: Vec<_> = (0..12).map(|second| line(second, json!({ "bytes": 9 }))).collect();
     let report = replay_lines(tokens, &unknown);

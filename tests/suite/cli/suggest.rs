@@ -349,7 +349,7 @@ fn with_a_configuration_each_route_gets_a_policy_to_paste() {
         (&api["policy"]["name"], &rest["policy"]["name"]),
         (&json!("api-per-ip-2"), &json!("rest-per-ip"))
     );
-    assert_eq!((&api["policy"]["limits"], &api["policy"]["clients_above"]), (&json!(["3/1m"]), &json!(1)));
+    assert_eq!((&api["policy"]["limits"], &api["policy"]["clients_above"]), (&json!(["5/1m"]), &json!(1)));
     let yaml = text(&suggestion, "yaml");
     assert!(yaml.contains("#   route api: policies: [api-per-ip-2]"), "{yaml}");
 
@@ -419,10 +419,11 @@ fn wrong_arguments_and_logs_are_named() {
     fs::write(directory.path().join("text.log"), "a: b\n").unwrap();
     fs::write(directory.path().join("wrong.yaml"), "routes: 1\n").unwrap();
     for (arguments, code, words) in [
-        (&["--spare", "99.9", "a.log"][..], 2, "`99.9` is not a percentage"),
+        (&["--spare", "101%", "a.log"][..], 2, "expected a percentage from 0% to 100%"),
+        (&["--live", "a.log"], 2, "cannot be used with"),
         (&["--window", "1", "a.log"], 2, "add a unit: 1s"),
         (&["--key", "address", "a.log"], 2, "did you mean `ip`?"),
-        (&[], 2, "<LOG>"),
+        (&[], 2, "<LOG|--live>"),
         (&["none.log"], 1, "none.log cannot be read"),
         (&["empty.log"], 1, "empty.log is empty"),
         (&["text.log"], 1, "text.log is not an access log"),

@@ -308,7 +308,7 @@ fn an_office() {
 #[test]
 fn try_a_limit() {
     let log = [("policies:\n", "access_log: { format: json, to: stdout }\npolicies:\n")];
-    let task = Task::start("try-a-limit", "shadow", &log, Origin::ok());
+    let task = Task::start("from-shadow-to-enforced", "shadow", &log, Origin::ok());
     assert_eq!(admitted(&task.tollgate, 131, &[("user-agent", "curl/8.14.1")]), 131);
     task.shows("tollgate policies");
     eventually("all are logged", || task.tollgate.stdout().len() == 131);
@@ -316,7 +316,8 @@ fn try_a_limit() {
     fs::write(task.directory.path().join("access.log"), log).unwrap();
     task.shows("jq");
     fs::copy(task.tollgate.directory().join("proxy.yaml"), task.directory.path().join("proxy.yaml")).unwrap();
-    task.shows("tollgate replay");
+    task.shows("tollgate replay access.log");
+    task.shows("--compare");
     let file = task.tollgate.directory().join("proxy.yaml");
     let yaml = fs::read_to_string(&file).unwrap();
     fs::write(&file, replace(&yaml, &[(", mode: shadow", "")])).unwrap();
