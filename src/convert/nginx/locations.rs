@@ -58,10 +58,18 @@ pub(super) fn ordered<'d>(directives: impl IntoIterator<Item = &'d Directive>) -
             location.is_stop = true;
         }
     }
-    let prefixes: Vec<String> = ordered.locations.iter().filter_map(prefix_of).collect();
+    let with_outer = |location: &Location<'d>| Some((prefix_of(location)?, location.outer.clone()));
+    let prefixes: Vec<_> = ordered.locations.iter().filter_map(with_outer).collect();
     for location in ordered.locations.iter_mut().filter(|location| regex(location)) {
-        let Some(outer) = location.outer.last().and_then(|outer| outer.arguments.last()) else { continue };
-        let inner = prefixes.iter().find(|prefix| prefix.len() > outer.len() && prefix.starts_with(outer));
+        let Some(around) = location.outer.last().copied() else { continue };
+        let Some(outer) = around.arguments.last() else { continue };
+        // In the same location, the expression wins over longer prefixes.
+        let is_elsewhere = |(_, others): &&(String, Vec<&Directive>)| {
+            !others.iter().any(|other| std::ptr::eq(*other, around))
+        };
+        let longer =
+            prefixes.iter().filter(|(prefix, _)| prefix.len() > outer.len() && prefix.starts_with(outer));
+        let inner = longer.into_iter().find(is_elsewhere).map(|(prefix, _)| prefix);
         if let Some(inner) = inner {
             location.doubt.get_or_insert(format!(
                 "in nginx, `location {inner}` wins over it; Tollgate tries the expression first, also for paths below \
