@@ -15,9 +15,12 @@ mod yaml;
 
 use std::{
     fmt, io,
+    net::IpAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
+
+use ipnet::IpNet;
 
 use crate::{
     config::{ForeignProxy, foreign_proxy},
@@ -141,4 +144,11 @@ fn read(path: &Path) -> Result<String, ConvertError> {
     let bytes = file::read(path, MAX_FILE_BYTES)
         .map_err(|error| ConvertError::Read { file: path.to_owned(), error })?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether the network `outer` has each address of `inner`; both are networks or addresses, as text.
+fn covers(outer: &str, inner: &str) -> bool {
+    let network =
+        |text: &str| text.parse::<IpNet>().ok().or_else(|| Some(text.parse::<IpAddr>().ok()?.into()));
+    network(outer).zip(network(inner)).is_some_and(|(outer, inner)| outer.contains(&inner))
 }

@@ -325,6 +325,13 @@ mod tests {
     }
 
     #[test]
+    fn durations_have_the_largest_unit_that_fits() {
+        for (ms, text) in [(1500, "1500ms"), (2000, "2s"), (90_000, "90s"), (120_000, "2m"), (0, "0ms")] {
+            assert_eq!(duration(ms), text);
+        }
+    }
+
+    #[test]
     fn changes_of_a_path_are_one_rewrite() {
         let below = Path::Below("/api".to_owned());
         let unchanged = PathChange::Unchanged;

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::convert::{
     draft::resource_name,
-    nginx::{duration, is_authority},
+    nginx::is_authority,
+    route_draft::duration,
     yaml::{Comment, Map, Node},
 };
 

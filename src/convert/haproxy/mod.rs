@@ -9,14 +9,14 @@ mod syntax;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
     path::{Path, PathBuf},
 };
 
 use super::{
-    ConvertError, Draft, Note, Place,
+    ConvertError, Draft, Note, Place, covers,
     draft::{is_field_name, resource_name},
-    nginx::{duration, is_network},
+    nginx::is_network,
+    route_draft::duration,
     yaml::{Comment, Map, Node, Value},
 };
 
@@ -1048,9 +1048,9 @@ impl Access {
         for new in networks {
             let known = if self.allow.is_empty() { std::slice::from_ref(new) } else { self.allow.as_slice() };
             for known in known {
-                let narrower = if contains(known, new) {
+                let narrower = if covers(known, new) {
                     new
-                } else if contains(new, known) {
+                } else if covers(new, known) {
                     known
                 } else {
                     continue;
@@ -1073,27 +1073,6 @@ impl Access {
                 route.set(key, networks.clone());
             }
         }
-    }
-}
-
-/// Whether each address of the network `inner` is in `outer`.
-fn contains(outer: &str, inner: &str) -> bool {
-    // The bits of the address from the left, and how many of them tell the network.
-    let bits = |text: &str| -> Option<(bool, u128, u32)> {
-        let (address, length) = text.split_once('/').map_or((text, None), |(a, length)| (a, Some(length)));
-        let (is_v4, bits, most) = match address.parse::<IpAddr>().ok()? {
-            IpAddr::V4(address) => (true, u128::from(address.to_bits()) << 96, 32),
-            IpAddr::V6(address) => (false, address.to_bits(), 128),
-        };
-        let length = length.map_or(Some(most), |length| length.parse().ok())?;
-        Some((is_v4, bits, length))
-    };
-    match (bits(outer), bits(inner)) {
-        (Some((v4, one, length)), Some((inner_v4, other, inner_length))) => {
-            let differing = (one ^ other).checked_shr(128_u32.saturating_sub(length)).unwrap_or(0);
-            v4 == inner_v4 && length <= inner_length && differing == 0
-        }
-        _ => outer == inner,
     }
 }
 

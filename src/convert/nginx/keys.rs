@@ -6,6 +6,7 @@ use super::{
     syntax::Directive,
     values::{Part, parts},
 };
+use crate::convert::covers;
 
 /// How many `map` may lead to one another.
 const DEEPEST: usize = 8;
@@ -208,27 +209,6 @@ pub(in crate::convert) fn is_network(text: &str) -> bool {
     let (address, prefix) = text.split_once('/').unwrap_or((text, "0"));
     let most = if address.contains(':') { 128 } else { 32 };
     address.parse::<std::net::IpAddr>().is_ok() && prefix.parse::<u8>().is_ok_and(|bits| bits <= most)
-}
-
-/// Whether network `outer` has all of `inner`; both as in [`is_network`].
-pub(in crate::convert) fn covers(outer: &str, inner: &str) -> bool {
-    let bits = |text: &str| -> Option<(Vec<u8>, u32)> {
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
-        let bytes = match address.parse().ok()? {
-            std::net::IpAddr::V4(address) => address.octets().to_vec(),
-            std::net::IpAddr::V6(address) => address.octets().to_vec(),
-        };
-        let most = bytes.len() as u32 * 8;
-        Some((bytes, prefix.map_or(Some(most), |prefix| prefix.parse().ok())?))
-    };
-    let (Some((outer, length)), Some((inner, inner_length))) = (bits(outer), bits(inner)) else {
-        return false;
-    };
-    let same = |bit: u32| {
-        let of = |bytes: &[u8]| bytes.get(bit as usize / 8).map(|byte| byte >> (7 - bit % 8) & 1);
-        of(&outer) == of(&inner)
-    };
-    outer.len() == inner.len() && length <= inner_length && (0..length).all(same)
 }
 
 /// The key for a variable, and what differs.

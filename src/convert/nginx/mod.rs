@@ -22,6 +22,7 @@ use std::{
 
 use super::{
     ConvertError, Draft, Note, Place,
+    route_draft::duration,
     yaml::{Comment, Map},
 };
 
@@ -31,7 +32,7 @@ use scope::Scope;
 use syntax::Directive;
 
 pub(super) use keys::is_network;
-pub(super) use values::{duration, encoded, escaped, expression, is_authority};
+pub(super) use values::{encoded, escaped, expression, is_authority};
 
 /// What is known of a configuration while it is converted.
 struct Converter<'d> {

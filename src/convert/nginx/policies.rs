@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Converter, Scope, keys::Key, syntax::Directive, unconverted, values::duration};
+use super::{Converter, Scope, keys::Key, syntax::Directive, unconverted};
 use crate::convert::{
     draft::resource_name,
+    route_draft::duration,
     yaml::{Comment, Map, Node},
 };
 

@@ -2,7 +2,7 @@
 
 use super::{
     Converter, Scope,
-    keys::{covers, is_network},
+    keys::is_network,
     locations::{Location, Matcher, Ordered, exact_path, prefix_path, within},
     number_or_text,
     policies::LocationPolicy,
@@ -11,6 +11,7 @@ use super::{
     values::{Part, expression, has_variable, header_text, parts, size, with_named_groups},
 };
 use crate::convert::{
+    covers,
     draft::is_field_name,
     yaml::{Comment, Map, Node, Value},
 };

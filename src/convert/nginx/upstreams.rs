@@ -5,10 +5,11 @@ use super::{
     policies::parameter,
     syntax::Directive,
     unconverted,
-    values::{duration, has_variable, is_authority, milliseconds},
+    values::{has_variable, is_authority, milliseconds},
 };
 use crate::convert::{
     draft::resource_name,
+    route_draft::duration,
     yaml::{Comment, Map, Node},
 };
 

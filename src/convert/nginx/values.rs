@@ -24,14 +24,6 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(total)
 }
 
-/// A duration as Tollgate reads it, with the largest unit that fits.
-pub(in crate::convert) fn duration(milliseconds: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-    let unit =
-        UNITS.iter().find(|(length, _)| milliseconds >= *length && milliseconds.is_multiple_of(*length));
-    unit.map_or(format!("{milliseconds}ms"), |(length, unit)| format!("{}{unit}", milliseconds / length))
-}
-
 /// A size of nginx, such as `10m` or `512k`, as Tollgate reads it.
 pub(super) fn size(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
@@ -207,9 +199,6 @@ mod tests {
             ("99999999999999999999s", None),
         ] {
             assert_eq!(milliseconds(text), expected, "{text}");
-        }
-        for (ms, text) in [(1500, "1500ms"), (2000, "2s"), (90_000, "90s"), (120_000, "2m"), (0, "0ms")] {
-            assert_eq!(duration(ms), text);
         }
         for (text, expected) in
             [("10m", "10MiB"), ("512K", "512KiB"), ("0", "0"), ("100", "100"), ("1g", "1GiB")]
