@@ -129,7 +129,7 @@ impl ConnectionTable {
     /// How the connections are spread over addresses.
     pub fn facts(&self) -> ConnectionFacts {
         let max = self.max.load(Relaxed);
-        let State { connections, .. } = &*self.state.lock();
+        let State { connections, .. } = &mut *self.state.lock();
         ConnectionFacts { open: connections.len(), max, heaviest: connections.heaviest() }
     }
 

@@ -4,6 +4,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
+    mem,
     time::{Duration, Instant},
 };
 
@@ -14,16 +15,16 @@ use slab::Slab;
 /// other before any of them has sent a request.
 const SAFE_FROM_OWN: Duration = Duration::from_secs(1);
 
-/// Every operation takes logarithmic time at most: in a flood, each newcomer needs one.
+/// Each change takes constant time; the ranks, which only a choice needs, are brought up to date before it. That takes
+/// logarithmic time for each address that has changed: in a flood, each newcomer needs a choice.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionsByAddress {
     connections: Slab<TrackedConnection>,
     addresses: Slab<AddressConnections>,
     by_network: HashMap<IpNet, usize, foldhash::fast::RandomState>,
-    /// The idle connections of each address, the longest idle first: index in `addresses`, `idle_count` when it became
-    /// idle, index in `connections`.
-    idle: BTreeSet<(usize, u64, usize)>,
     ranking: BTreeSet<Rank>,
+    /// Addresses that have changed since they were ranked.
+    unranked: Vec<usize>,
     /// How often any connection has become idle.
     idle_count: u64,
     /// The number of connections that [`ConnectionsByAddress::evict`] has chosen.
@@ -34,6 +35,9 @@ pub(super) struct ConnectionsByAddress {
 /// rank above the others; among them, addresses with more connections; then the address whose connection has been idle
 /// longest.
 type Rank = (bool, usize, Reverse<u64>, usize);
+
+/// Addresses whose ranks may be out of date.
+const MAX_UNRANKED: usize = 256;
 
 /// The worker that serves a connection, and the connection's key there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,9 @@ struct TrackedConnection {
     address: Option<usize>,
     /// `idle_count` and time when the connection became idle. `None`: a request is in flight.
     idle: Option<(u64, Instant)>,
+    /// Of the address' idle connections, the one that became idle before this one, and the one after it.
+    before: Option<usize>,
+    after: Option<usize>,
     is_closing: bool,
 }
 
@@ -59,7 +66,13 @@ struct TrackedConnection {
 struct AddressConnections {
     network: IpNet,
     connections: usize,
-    rank: Rank,
+    /// The connections that have been idle longest and shortest.
+    longest_idle: Option<usize>,
+    shortest_idle: Option<usize>,
+    /// The rank in `ranking`. `None`: it was not ranked yet.
+    rank: Option<Rank>,
+    /// Whether it is in `unranked`.
+    is_unranked: bool,
 }
 
 impl ConnectionsByAddress {
@@ -79,7 +92,8 @@ impl ConnectionsByAddress {
     }
 
     /// The address with most connections, and their number.
-    pub(super) fn heaviest(&self) -> Option<(IpNet, usize)> {
+    pub(super) fn heaviest(&mut self) -> Option<(IpNet, usize)> {
+        self.rank();
         let with_idle = self.ranking.last();
         let without = self.ranking.range(..(true, 0, Reverse(u64::MAX), 0)).next_back();
         let (_, connections, _, address) = with_idle.into_iter().chain(without).max_by_key(|rank| rank.1)?;
@@ -89,39 +103,43 @@ impl ConnectionsByAddress {
     /// Adds a connection, which is idle until its first request. Returns its key.
     pub(super) fn insert(&mut self, owner: Owner, now: Instant) -> usize {
         let idle = Some((self.next_idle(), now));
-        self.connections.insert(TrackedConnection { owner, address: None, idle, is_closing: false })
+        self.connections.insert(TrackedConnection {
+            owner,
+            address: None,
+            idle,
+            before: None,
+            after: None,
+            is_closing: false,
+        })
     }
 
     /// Counts the connection `key`, whose client was not known, for `network`.
     pub(super) fn set_address(&mut self, key: usize, network: IpNet) {
         let address = *self.by_network.entry(network).or_insert_with(|| {
-            let rank = (false, 0, Reverse(u64::MAX), 0);
-            self.addresses.insert(AddressConnections { network, connections: 0, rank })
+            self.addresses.insert(AddressConnections {
+                network,
+                connections: 0,
+                longest_idle: None,
+                shortest_idle: None,
+                rank: None,
+                is_unranked: false,
+            })
         });
+        self.addresses[address].connections += 1;
         let connection = &mut self.connections[key];
         connection.address = Some(address);
-        if let Some((order, _)) = connection.idle {
-            self.idle.insert((address, order, key));
+        if connection.idle.is_some() {
+            self.link(address, key);
         }
-        self.addresses[address].connections += 1;
-        self.update_rank(address);
+        self.changed(address);
     }
 
     /// Removes the connection `key`, which is closed.
     pub(super) fn remove(&mut self, key: usize) {
-        let connection = self.connections.remove(key);
-        self.closing -= usize::from(connection.is_closing);
-        let Some(address) = connection.address else { return };
-        if let Some((order, _)) = connection.idle {
-            self.idle.remove(&(address, order, key));
-        }
+        self.set_busy(key);
+        let Some(address) = self.connections.remove(key).address else { return };
         self.addresses[address].connections -= 1;
-        self.update_rank(address);
-        if self.addresses[address].connections == 0 {
-            let AddressConnections { network, rank, .. } = self.addresses.remove(address);
-            self.ranking.remove(&rank);
-            self.by_network.remove(&network);
-        }
+        self.changed(address);
     }
 
     /// Marks the connection `key` as idle: it has no request in flight any more.
@@ -133,8 +151,7 @@ impl ConnectionsByAddress {
         }
         connection.idle = Some((order, now));
         if let Some(address) = connection.address {
-            self.idle.insert((address, order, key));
-            self.update_rank(address);
+            self.link(address, key);
         }
     }
 
@@ -142,12 +159,11 @@ impl ConnectionsByAddress {
     /// request.
     pub(super) fn set_busy(&mut self, key: usize) {
         let connection = &mut self.connections[key];
-        if std::mem::take(&mut connection.is_closing) {
+        if mem::take(&mut connection.is_closing) {
             self.closing -= 1;
         }
-        if let (Some((order, _)), Some(address)) = (connection.idle.take(), connection.address) {
-            self.idle.remove(&(address, order, key));
-            self.update_rank(address);
+        if let (Some(_), Some(address)) = (connection.idle.take(), connection.address) {
+            self.unlink(address, key);
         }
     }
 
@@ -155,12 +171,13 @@ impl ConnectionsByAddress {
     /// idle connection of the address with most connections. If the newcomer's own address has as many, its own longest
     /// idle one is chosen. `None`: the newcomer has to be closed. `newcomer` is `None` if many clients are behind it.
     pub(super) fn evict(&mut self, newcomer: Option<IpNet>, now: Instant) -> Option<Owner> {
+        self.rank();
         let own = newcomer.and_then(|network| self.by_network.get(&network).copied());
         let own_connections = own.map_or(0, |own| self.addresses[own].connections);
         let &(_, connections, _, heaviest) = self.ranking.last()?;
         let is_other = own != Some(heaviest) && connections > own_connections;
         let from = if is_other { heaviest } else { own? };
-        let &(_, order, key) = self.idle.range((from, 0, 0)..(from + 1, 0, 0)).next()?;
+        let key = self.addresses[from].longest_idle?;
         let connection = &mut self.connections[key];
         let (_, since) = connection.idle?;
         if !is_other && now.saturating_duration_since(since) < SAFE_FROM_OWN {
@@ -170,8 +187,7 @@ impl ConnectionsByAddress {
         connection.idle = None;
         let owner = connection.owner;
         self.closing += 1;
-        self.idle.remove(&(from, order, key));
-        self.update_rank(from);
+        self.unlink(from, key);
         Some(owner)
     }
 
@@ -180,15 +196,61 @@ impl ConnectionsByAddress {
         self.idle_count
     }
 
-    fn update_rank(&mut self, address: usize) {
-        let oldest = self.idle.range((address, 0, 0)..(address + 1, 0, 0)).next();
-        let order = oldest.map_or(u64::MAX, |(_, order, _)| *order);
-        let AddressConnections { connections, rank, .. } = &mut self.addresses[address];
-        let now = (oldest.is_some(), *connections, Reverse(order), address);
-        if *rank != now {
-            self.ranking.remove(rank);
-            self.ranking.insert(now);
-            *rank = now;
+    /// Adds the connection `key`, which has become idle, to the list of its address.
+    fn link(&mut self, address: usize, key: usize) {
+        let before = self.addresses[address].shortest_idle.replace(key);
+        self.connections[key].before = before;
+        match before {
+            Some(before) => self.connections[before].after = Some(key),
+            None => self.addresses[address].longest_idle = Some(key),
+        }
+        self.changed(address);
+    }
+
+    /// Takes the connection `key` out of the list of its address.
+    fn unlink(&mut self, address: usize, key: usize) {
+        let connection = &mut self.connections[key];
+        let (before, after) = (connection.before.take(), connection.after.take());
+        match before {
+            Some(before) => self.connections[before].after = after,
+            None => self.addresses[address].longest_idle = after,
+        }
+        match after {
+            Some(after) => self.connections[after].before = before,
+            None => self.addresses[address].shortest_idle = before,
+        }
+        self.changed(address);
+    }
+
+    /// Leaves the rank of `address` to the next choice.
+    fn changed(&mut self, address: usize) {
+        if mem::replace(&mut self.addresses[address].is_unranked, true) {
+            return;
+        }
+        self.unranked.push(address);
+        if self.unranked.len() >= MAX_UNRANKED {
+            self.rank();
+        }
+    }
+
+    /// Ranks the addresses that have changed, and forgets those without connections.
+    fn rank(&mut self) {
+        for address in mem::take(&mut self.unranked) {
+            let entry = &mut self.addresses[address];
+            if let Some(rank) = entry.rank.take() {
+                self.ranking.remove(&rank);
+            }
+            if entry.connections == 0 {
+                self.by_network.remove(&entry.network);
+                self.addresses.remove(address);
+                continue;
+            }
+            let oldest = entry.longest_idle.and_then(|key| self.connections[key].idle);
+            let order = oldest.map_or(u64::MAX, |(order, _)| order);
+            let rank = (oldest.is_some(), entry.connections, Reverse(order), address);
+            entry.rank = Some(rank);
+            entry.is_unranked = false;
+            self.ranking.insert(rank);
         }
     }
 }
@@ -209,6 +271,13 @@ mod tests {
         let key = connections.insert(owner, now);
         connections.set_address(key, network(last));
         key
+    }
+
+    /// The number of connections in the lists of idle ones.
+    fn idle(connections: &ConnectionsByAddress) -> usize {
+        let after = |key: &usize| connections.connections[*key].after;
+        let of = |address: &AddressConnections| std::iter::successors(address.longest_idle, after).count();
+        connections.addresses.iter().map(|(_, address)| of(address)).sum()
     }
 
     fn evicted(connections: &mut ConnectionsByAddress, newcomer: u8, now: Instant) -> Option<usize> {
@@ -273,6 +342,20 @@ mod tests {
         assert_eq!(evicted(&mut connections, 2, now), Some(key));
     }
 
+    #[test]
+    fn addresses_without_connections_are_forgotten() {
+        let (mut connections, now) = (ConnectionsByAddress::default(), Instant::now());
+        for client in 0..10 * u32::try_from(MAX_UNRANKED).unwrap() {
+            let owner = Owner { worker: 0, key: 0, number: 0 };
+            let key = connections.insert(owner, now);
+            connections.set_address(key, IpNet::from(std::net::IpAddr::from(client.to_be_bytes())));
+            connections.remove(key);
+            assert!(connections.addresses.len() <= MAX_UNRANKED);
+        }
+        assert_eq!(connections.heaviest(), None);
+        assert_eq!((connections.addresses.len(), connections.by_network.len()), (0, 0));
+    }
+
     proptest! {
         #[test]
         fn whatever_happens_it_agrees_with_a_plain_list(steps in prop::collection::vec((0..5_u8, 0..6_u8), 1..200)) {
@@ -311,10 +394,11 @@ mod tests {
                 }
                 prop_assert_eq!(connections.len(), plain.len());
                 prop_assert_eq!(connections.closing(), plain.iter().filter(|(.., is_closing)| *is_closing).count());
-                prop_assert_eq!(connections.idle.len(), plain.iter().filter(|(_, _, idle, _)| idle.is_some()).count());
+                prop_assert_eq!(idle(&connections), plain.iter().filter(|(_, _, idle, _)| idle.is_some()).count());
                 let most = (0..6).map(|of| plain.iter().filter(|(_, address, ..)| *address == of).count()).max();
                 prop_assert_eq!(connections.heaviest().map_or(0, |(_, count)| count), most.unwrap_or(0));
                 prop_assert_eq!(connections.ranking.len(), connections.by_network.len());
+                prop_assert_eq!(connections.addresses.len(), connections.by_network.len());
             }
         }
     }

@@ -43,6 +43,8 @@ where
     is_draining: bool,
     /// Whether the client may still start HTTP/2 by its preface.
     may_be_http2: bool,
+    /// Whether the end of the connection has to be told (close_notify of TLS).
+    is_encrypted: bool,
 }
 
 /// How a connection ended.
@@ -92,8 +94,9 @@ where
         may_be_http2: bool,
     ) -> Self {
         let alarm = Alarm::new(state.timer().deadline());
+        let is_encrypted = io.chose_http2().is_some();
         let http = Http1State::Parked { io, service };
-        Self { http, builder, state, registered, alarm, is_draining: false, may_be_http2 }
+        Self { http, builder, state, registered, alarm, is_draining: false, may_be_http2, is_encrypted }
     }
 
     /// Serves requests until the connection has to wait.
@@ -124,7 +127,7 @@ where
                     Poll::Pending if self.state.is_draining() => return Poll::Ready(Http1End::Closed),
                     Poll::Pending => return Poll::Pending,
                 },
-                Http1State::Parked { io, .. } => match io.poll_readable(cx) {
+                Http1State::Parked { io, .. } => match io.poll_begun(cx) {
                     Poll::Ready(true) => self.unpark(),
                     Poll::Ready(false) => return Poll::Ready(Http1End::Closed),
                     Poll::Pending if self.state.is_draining() => {
@@ -274,7 +277,7 @@ where
                 Http1End::Lingering(http.into_parts().io.into_inner().into_stream())
             }
             // After an upgrade request that was not granted, hyper does not close the connection.
-            Http1State::Serving(http) => {
+            Http1State::Serving(http) if self.is_encrypted => {
                 http.into_parts().io.into_inner().close(cx);
                 Http1End::Closed
             }

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -20,6 +21,9 @@ use crate::{
 
 /// The client preface of HTTP/2. No HTTP/1 request begins like this (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes of a request that are read before hyper's connection is created.
+const READ_AHEAD: usize = 2 << 10;
 
 /// A client's stream, with the time limits of its phases.
 #[derive(Debug)]
@@ -77,15 +81,16 @@ impl ClientIo {
 
     /// Makes the next reads return `bytes` first.
     pub(super) fn unread(&mut self, bytes: Bytes) {
-        self.unread = bytes;
+        // Without bytes, the buffer that they came from is freed.
+        self.unread = if bytes.is_empty() { Bytes::new() } else { bytes };
     }
 
-    /// Ready with true once there is something to read, and with false at the end.
-    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Ready with true once the next request has begun, and with false at the end.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if !self.unread.is_empty() {
             return Poll::Ready(true);
         }
-        self.stream.poll_readable(cx)
+        self.poll_read_ahead(cx)
     }
 
     /// Whether the client begins with the preface of HTTP/2, once enough bytes have arrived. `None`: the connection has
@@ -99,16 +104,24 @@ impl ClientIo {
             if begun == HTTP2_PREFACE.len() {
                 return Poll::Ready(Some(true));
             }
-            let mut bytes = [0; HTTP2_PREFACE.len()];
-            let wanted = HTTP2_PREFACE.len() - begun;
-            let mut next = ReadBuf::new(&mut bytes[..wanted]);
-            // Read rather than peeked: a peeked socket would be readable again at once.
-            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut next));
-            if read.is_err() || next.filled().is_empty() {
+            if !ready!(self.poll_read_ahead(cx)) {
                 return Poll::Ready(None);
             }
-            self.unread = [&self.unread, next.filled()].concat().into();
         }
+    }
+
+    /// Reads bytes that the next reads return first. Ready with false at the end of the connection.
+    ///
+    /// Read rather than peeked: most heads fit in, and the socket is not asked twice for the same bytes.
+    fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut bytes = [MaybeUninit::uninit(); READ_AHEAD];
+        let mut next = ReadBuf::uninit(&mut bytes);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut next));
+        if read.is_err() || next.filled().is_empty() {
+            return Poll::Ready(false);
+        }
+        self.unread = [&self.unread, next.filled()].concat().into();
+        Poll::Ready(true)
     }
 
     /// Sends TLS' close_notify, without which a client could not tell whether a response was truncated (RFC 8446, 6.1).
@@ -274,7 +287,8 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.withheld.is_some() {
+        // Without TLS, the socket's close tells the client as much.
+        if self.withheld.is_some() || matches!(self.stream, ClientStream::Plain(_)) {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)

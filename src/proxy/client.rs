@@ -2,6 +2,7 @@
 
 use std::{
     cell::{OnceCell, RefCell},
+    net::IpAddr,
     rc::Rc,
 };
 
@@ -58,9 +59,12 @@ impl ClientFacts {
         let peer = transport.peer;
         let ip = peer.address().ip();
         let address = AddressIdentifier::new(ip, rules.config.client_address.ipv6_prefix);
-        let text = ip.to_canonical().to_string();
+        let peer_value = match ip.to_canonical() {
+            IpAddr::V4(_) => HeaderValue::from_str(address.address()),
+            IpAddr::V6(ip) => HeaderValue::try_from(ip.to_string()),
+        };
         // An address has only characters that are allowed in a field.
-        let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        let peer_value = peer_value.unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let listener = rules.config.listeners.get(transport.listener);
         let has_certificate = transport.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
         let tls = listener.and_then(|listener| listener.tls.as_ref()).filter(|_| transport.tls.is_some());
