@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io,
     net::SocketAddr,
+    pin::pin,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -192,10 +193,11 @@ struct Acceptor<S> {
 
 impl<S: StoreAdmin + 'static> Acceptor<S> {
     async fn accept(self: Rc<Self>, listener: AsyncListener, mut lifecycle: watch::Receiver<Lifecycle>) {
+        let mut ends = pin!(lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving));
         loop {
             tokio::select! {
                 biased;
-                _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving) => break,
+                _ = &mut ends => break,
                 accepted = listener.accept() => self.accepted(accepted).await,
             }
         }

@@ -284,5 +284,5 @@ fn idle_connections_cost_little() {
     let connect = || connector.connect(https.address(), "localhost").unwrap().into_http();
     let each = kib_of_an_idle_connection(&https.tollgate, connect);
     eprintln!("{each} KiB an idle connection");
-    assert!(each <= 32, "{each} KiB a connection");
+    assert!(each <= 14, "{each} KiB a connection");
 }
