@@ -1,4 +1,6 @@
-//! A passive parser of HTTP/2 frames in a stream of bytes.
+//! A passive parser of HTTP/2 frames in a stream of bytes, and the fields that frames carry.
+
+use http::{HeaderMap, HeaderValue};
 
 /// Types of frames (RFC 9113, 6).
 pub const DATA: u8 = 0;
@@ -19,6 +21,17 @@ const INCREMENT: usize = 4;
 const PREFACE: usize = 24;
 /// The type of bytes that are not a frame. No frame has it.
 const NONE: u8 = u8::MAX;
+
+/// Copies each value of a head or of trailers that are sent over HTTP/2. h2 keeps fields that it has sent in a table
+/// (RFC 7541, 2.3.2), where each value would keep the whole buffer that it was received in.
+pub fn copy_values(fields: &mut HeaderMap) {
+    for value in fields.values_mut() {
+        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
+}
 
 /// The position within a stream of bytes.
 #[derive(Debug)]

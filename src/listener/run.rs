@@ -433,7 +433,8 @@ impl<S: StoreAdmin + 'static> ServedConnection<S> {
             self.current.worker().record_flood(self.peer, abuse);
             self.failures.abused(&self.metrics, self.peer, abuse);
         }
-        io.close(end).await;
+        // Boxed: its buffer would be part of every connection's task.
+        Box::pin(io.close(end)).await;
     }
 }
 

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     config::model::{EarlyHints, Route, Trailers},
+    http2_frames::copy_values,
     response_cost::media_type,
 };
 
@@ -193,6 +194,9 @@ pub(super) fn client_response<S>(
         head.headers.remove(header::CONTENT_LENGTH);
     }
     exchange.remove_foreign_cors(&mut head.headers);
+    if client.connection().is_stream() {
+        copy_values(&mut head.headers);
+    }
     let received = head.version;
     headers::append_via(&mut head.headers, &worker.rules.via, received);
     worker.rules.quotas.add_fields(&mut head.headers, &exchange.outcomes);

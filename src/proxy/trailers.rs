@@ -10,7 +10,10 @@ use super::{
     header_edits::replaces,
     headers::{hop_by_hop, is_token, remove_where},
 };
-use crate::config::model::{HeaderEdits, Trailers};
+use crate::{
+    config::model::{HeaderEdits, Trailers},
+    http2_frames::copy_values,
+};
 
 /// The trailers of a body that may pass.
 #[derive(Debug, Clone)]
@@ -57,6 +60,8 @@ impl TrailerFilter {
                 || claims.mentions(name)
                 || self.edits.as_ref().is_some_and(|edits| replaces(edits, field))
         });
+        // Most go from HTTP/2 to HTTP/2.
+        copy_values(trailers);
     }
 }
 

@@ -116,6 +116,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
             "abuse",
             "peaks",
             "memory_budget",
+            "http2_frames",
             "response_cost",
             "config::model",
             "telemetry",

@@ -9,7 +9,7 @@ use http::{
 };
 use http_body::SizeHint;
 
-use crate::config::model::Endpoint;
+use crate::{config::model::Endpoint, http2_frames::copy_values};
 
 /// The head of a request with a body of this `length`: without connection-specific fields (RFC 9113, 8.2.2), and with
 /// the host in `:authority`. The handshake of a WebSocket becomes an extended CONNECT (RFC 8441, 5).
@@ -45,6 +45,7 @@ pub(super) fn http2_head(mut head: request::Parts, length: &SizeHint, endpoint: 
         // In this version h2 accepts a request whose host is not in `:authority`.
         None => head.version = Version::HTTP_11,
     }
+    copy_values(&mut head.headers);
     Request::from_parts(head, ())
 }
 
@@ -57,6 +58,9 @@ fn authority(headers: &HeaderMap, endpoint: &Endpoint) -> Option<Authority> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http::HeaderValue;
+
     use super::*;
 
     fn endpoint() -> Endpoint {
@@ -67,6 +71,15 @@ mod tests {
     fn head(request: request::Builder) -> Request<()> {
         let (head, ()) = request.body(()).unwrap().into_parts();
         http2_head(head, &SizeHint::with_exact(0), &endpoint())
+    }
+
+    #[test]
+    fn its_fields_keep_no_buffer_that_they_were_received_in() {
+        let received = Bytes::from(b"one".repeat(1000));
+        let tag = HeaderValue::from_maybe_shared(received.slice(..3)).unwrap();
+        let head = head(Request::get("/").header("host", "a").header("x-tag", tag));
+        assert_eq!(head.headers()["x-tag"], "one");
+        assert!(received.is_unique());
     }
 
     #[test]

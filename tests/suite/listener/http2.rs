@@ -2,7 +2,10 @@
 
 use std::{
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -335,6 +338,42 @@ fn open_streams_cost_little() {
         let each = (tollgate.resident_kib() - before) / (CONNECTIONS * STREAMS) as u64;
         eprintln!("{each} KiB a stream, its connection to the origin included");
         assert!(each <= 34, "{each} KiB a stream");
+    });
+}
+
+/// HTTP/2 keeps fields that were sent in a table, so that they need not be sent again. A field that keeps the whole buffer
+/// that it was received in makes some 60 buffers of each connection.
+#[test]
+fn fields_that_were_sent_keep_no_buffer() {
+    const CONNECTIONS: usize = 10;
+    const RESPONSES: usize = 60;
+    let sent = AtomicUsize::new(0);
+    let origin = Origin::start(move |conn| {
+        while conn.head()?.is_some() {
+            let (tag, body) = (sent.fetch_add(1, Ordering::SeqCst).to_string(), [0; 50_000]);
+            conn.answer("200 OK", &[("x-tag", &tag)], &body)?;
+        }
+        Ok(())
+    });
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    in_runtime(async {
+        // The first responses bring the buffers to their size.
+        let mut first = Http2Client::connect(tollgate.address).await;
+        for _ in 0..RESPONSES {
+            assert_eq!(first.get("/", &[]).await.unwrap().body.len(), 50_000);
+        }
+        let before = tollgate.resident_kib();
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            for _ in 0..RESPONSES {
+                assert_eq!(client.get("/", &[]).await.unwrap().body.len(), 50_000);
+            }
+            clients.push(client);
+        }
+        let each = tollgate.resident_kib().saturating_sub(before) / CONNECTIONS as u64;
+        eprintln!("{each} KiB a connection");
+        assert!(each < 150, "{each} KiB a connection");
     });
 }
 
