@@ -129,12 +129,11 @@ where
                 },
                 Http1State::Parked { io, .. } => match io.poll_begun(cx) {
                     Poll::Ready(true) => self.unpark(),
-                    Poll::Ready(false) => return Poll::Ready(Http1End::Closed),
-                    Poll::Pending if self.state.is_draining() => {
+                    Poll::Pending if !self.state.is_draining() => return Poll::Pending,
+                    Poll::Ready(false) | Poll::Pending => {
                         io.close(cx);
                         return Poll::Ready(Http1End::Closed);
                     }
-                    Poll::Pending => return Poll::Pending,
                 },
                 Http1State::Serving(http) => {
                     if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {

@@ -14,7 +14,7 @@ use super::Https;
 use crate::{
     harness::{Origin, TLS_VERSIONS, TlsConnector, eventually},
     proxy::parking::{
-        keeps_what_came_before_a_silence, kib_of_an_idle_connection, serves_on_after_a_silence,
+        SILENCE, keeps_what_came_before_a_silence, kib_of_an_idle_connection, serves_on_after_a_silence,
     },
 };
 
@@ -141,6 +141,24 @@ fn the_end_of_a_connection_is_said_within_tls() {
     assert_eq!(client.reply().text(), "ok");
     // rustls reports an end without close_notify as an error (RFC 8446, 6.1).
     assert!(client.closed_in_order());
+}
+
+#[test]
+fn a_client_that_says_its_end_between_requests_is_told_the_same() {
+    let origin = Origin::ok();
+    let https = Https::before(&origin);
+    for (requests, silence) in [(0, false), (1, false), (1, true)] {
+        let mut client = https.connect();
+        for _ in 0..requests {
+            assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+        }
+        if silence {
+            thread::sleep(SILENCE);
+        }
+        client.stream.conn.send_close_notify();
+        client.stream.flush().unwrap();
+        assert!(client.closed_in_order(), "after {requests} requests");
+    }
 }
 
 #[test]

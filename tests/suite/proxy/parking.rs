@@ -9,7 +9,7 @@ use std::{
 use crate::harness::{Client, Config, Origin, Tollgate};
 
 /// Longer than a connection keeps its buffers.
-const SILENCE: Duration = Duration::from_millis(600);
+pub(crate) const SILENCE: Duration = Duration::from_millis(600);
 
 /// A connection serves on after a silence, whatever it is on.
 pub(crate) fn serves_on_after_a_silence<S: Read + Write>(client: &mut Client<S>) {
