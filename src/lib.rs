@@ -34,6 +34,7 @@
 //! | [`jwt_keys`] | the keys that verify tokens |
 //! | [`address_set`] | sets of IP networks, and files that list them |
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
+//! | [`changes`] | wakes threads that rest until something changes |
 //! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
 //! | [`response_cost`] | finds in bodies what a response costs, for example in tokens |
 //! | [`memory_budget`] | the available memory, its budgets, and the memory that a value takes |
@@ -47,6 +48,7 @@ pub mod address_set;
 pub mod admin;
 pub mod api_keys;
 pub mod app;
+pub mod changes;
 pub mod cli;
 pub mod config;
 pub mod convert;

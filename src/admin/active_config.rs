@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::dto::LastReload;
-use crate::{limit::Policy, peaks::PeakPlan, proxy::Rules, upstream};
+use crate::{changes, limit::Policy, peaks::PeakPlan, proxy::Rules, upstream};
 
 /// The part of a configuration that the admin port uses. Immutable: a reload makes a new one.
 pub struct ConfigSnapshot {
@@ -60,6 +60,7 @@ impl ActiveConfig {
 
     pub fn replace(&self, configured: ConfigSnapshot) {
         *self.configured.write() = Arc::new(configured);
+        changes::announce();
     }
 
     /// Records the time of a reload, in RFC 3339, and its first error, if it failed.

@@ -27,32 +27,31 @@ pub(super) async fn sample(context: Arc<HandlerContext>) {
 pub(super) async fn refresh(context: Arc<HandlerContext>) {
     let mut every = every(REFRESH);
     loop {
+        context.state.events.subscribed().await;
         every.tick().await;
-        if context.state.events.has_subscribers() {
-            context.peers.refresh().await;
-        }
+        context.peers.refresh().await;
     }
 }
 
 /// Publishes a [`Tick`] while there are subscribers.
 pub(super) async fn tick(context: Arc<HandlerContext>) {
-    let mut every = every(TICK);
-    let mut last = None;
     loop {
-        every.tick().await;
-        let answered = context.state.metrics.completed();
-        let before = last.replace((Instant::now(), answered));
-        match before {
-            Some((at, before)) if context.state.events.has_subscribers() => {
-                let elapsed = at.elapsed().as_secs_f64().max(0.001);
-                let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
-                let rates = (rate(answered.0, before.0), rate(answered.1, before.1));
-                context.ticks.send_replace(Some(Arc::new(tick_dto(&context, rates).await)));
+        context.state.events.subscribed().await;
+        let (mut at, mut before) = (Instant::now(), context.state.metrics.completed());
+        loop {
+            time::sleep(TICK).await;
+            if !context.state.events.has_subscribers() {
+                break;
             }
-            _ => {
-                context.ticks.send_if_modified(|tick| tick.take().is_some());
-            }
+            let answered = context.state.metrics.completed();
+            let elapsed = at.elapsed().as_secs_f64().max(0.001);
+            at = Instant::now();
+            let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
+            let rates = (rate(answered.0, before.0), rate(answered.1, before.1));
+            before = answered;
+            context.ticks.send_replace(Some(Arc::new(tick_dto(&context, rates).await)));
         }
+        context.ticks.send_if_modified(|tick| tick.take().is_some());
     }
 }
 

@@ -19,6 +19,7 @@ use super::{
     merge::{Stamp, is_forgotten},
     unsent::{SentFor, UnsentKey, UnsentKeys},
 };
+use crate::changes;
 
 /// Most keys in the store, tombstones included: some 110 MiB of memory.
 pub const MAX_STORED_KEYS: usize = 250_000;
@@ -299,7 +300,7 @@ impl ApiKeys {
         let hidden = fresh.hidden();
         let old = std::mem::replace(&mut *self.keys.write(), fresh);
         if has_ended {
-            self.changes.fetch_add(1, Release);
+            self.announce_change();
         }
         drop(old);
         hidden
@@ -417,11 +418,17 @@ impl ApiKeys {
         self.changing.lock()
     }
 
+    /// Keys that were valid are not valid any more.
+    fn announce_change(&self) {
+        self.changes.fetch_add(1, Release);
+        changes::announce();
+    }
+
     fn forget(&self, id: &str) {
         let _changing = self.changing.lock();
         let removed = self.keys.write().remove_stored(id);
         if ends_earlier(removed.as_ref(), None) {
-            self.changes.fetch_add(1, Release);
+            self.announce_change();
         }
     }
 
@@ -431,7 +438,7 @@ impl ApiKeys {
         let replaced = self.keys.write().put_stored(&key);
         if ends_earlier(replaced.as_ref(), Some(&key)) {
             // Published after the key, so that who sees the number finds the new version.
-            self.changes.fetch_add(1, Release);
+            self.announce_change();
         }
     }
 }

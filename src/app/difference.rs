@@ -5,11 +5,11 @@
 //! their order in the lists does not matter. Values that came from the environment or from files are compared, but
 //! never shown.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::config::model::{Config, Listener, Secret};
+use crate::config::model::{Config, Listener, Route, Secret};
 
 /// The difference between the configuration in force and the next one.
 pub(super) struct Difference {
@@ -24,10 +24,13 @@ pub(super) struct Difference {
 impl Difference {
     /// From `old`, which is in force, to `new`, which is in the file. `has_access_log`: whether Tollgate was started
     /// with an access log.
-    pub(super) fn between(old: &Config, new: &Config, has_access_log: bool) -> Self {
-        let in_force = without_restart(old, new.clone(), has_access_log);
-        let (changed, needs_restart) = (changes(old, &in_force), changes(&in_force, new));
-        Self { in_force, changed, needs_restart }
+    pub(super) fn between(old: &Config, mut new: Config, has_access_log: bool) -> Self {
+        // No setting of a route needs a restart, and there may be many routes: they are neither cloned nor compared twice.
+        let routes = std::mem::take(&mut new.routes);
+        let mut in_force = without_restart(old, new.clone(), has_access_log);
+        let needs_restart = changes(&in_force, &new);
+        in_force.routes = routes;
+        Self { changed: changes(old, &in_force), needs_restart, in_force }
     }
 }
 
@@ -74,7 +77,9 @@ const LONGEST_VALUE: usize = 1_000;
 
 /// Each setting that differs, in one line.
 fn changes(old: &Config, new: &Config) -> Vec<String> {
-    let (old_values, new_values) = (old.values(), new.values());
+    let unchanged = unchanged_routes(old, new);
+    let values = |config: &Config| config.values_with_routes(|route| !unchanged.contains(&*route.name));
+    let (old_values, new_values) = (values(old), values(new));
     let inserted: BTreeSet<&str> =
         [old, new].into_iter().flat_map(|config| &config.source.inserted).map(String::as_str).collect();
     let mut comparison = Comparison {
@@ -90,7 +95,7 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     }
     let (old_listeners, new_listeners) = (listeners(&old_values), listeners(&new_values));
     comparison.compare_named(("listeners", "listener"), &old_listeners, &new_listeners, &mut lines);
-    if kept_names(&old_values, &new_values) != kept_names(&new_values, &old_values) {
+    if kept_names(old, new) != kept_names(new, old) {
         lines.push("routes: order changed".to_owned());
     }
     let secrets = changed_secrets(old, new).filter(|path| look_the_same(path, &old_values, &new_values));
@@ -220,10 +225,25 @@ fn by_name(items: &[Value]) -> HashMap<&str, &Value> {
     items.iter().map(|item| (name(item), item)).collect()
 }
 
+/// The names of the routes that are the same in both. There may be many routes, which are a lot of values.
+fn unchanged_routes<'a>(old: &Config, new: &'a Config) -> HashSet<&'a str> {
+    // Routes refer to these by their positions.
+    fn names(config: &Config) -> impl Iterator<Item = &str> {
+        let policies = config.policies.iter().map(|policy| &*policy.name);
+        policies.chain(["upstreams"]).chain(config.upstreams.iter().map(|upstream| &*upstream.name))
+    }
+    if !names(old).eq(names(new)) {
+        return HashSet::new();
+    }
+    let olds: HashMap<&str, &Route> = old.routes.iter().map(|route| (&*route.name, route)).collect();
+    let unchanged = new.routes.iter().filter(|route| olds.get(&*route.name) == Some(route));
+    unchanged.map(|route| &*route.name).collect()
+}
+
 /// The names of the routes that `other` has as well, in the order in which they are tried.
-fn kept_names<'a>(values: &'a Value, other: &Value) -> Vec<&'a str> {
-    let others = by_name(items(other, "routes"));
-    items(values, "routes").iter().map(name).filter(|kept| others.contains_key(kept)).collect()
+fn kept_names<'a>(config: &'a Config, other: &Config) -> Vec<&'a str> {
+    let others: HashSet<&str> = other.routes.iter().map(|route| &*route.name).collect();
+    config.routes.iter().map(|route| &*route.name).filter(|name| others.contains(name)).collect()
 }
 
 fn without_named(mut values: Value) -> Value {
@@ -289,7 +309,7 @@ mod tests {
         let old = testing::config();
         let mut new = old.clone();
         change(&mut new);
-        let difference = Difference::between(&old, &new, true);
+        let difference = Difference::between(&old, new.clone(), true);
         (difference.changed, difference.needs_restart)
     }
 
@@ -380,7 +400,7 @@ mod tests {
         };
         let mut new = old.clone();
         new.routes[0].split.as_mut().unwrap().routes[1].policies[0].price = Some(3);
-        let told = Difference::between(&old, &new, true).changed;
+        let told = Difference::between(&old, new.clone(), true).changed;
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("route all: upstreams ") && told[0].contains("cost: 3"), "{told:?}");
     }
@@ -406,7 +426,10 @@ mod tests {
         assert_eq!(changed(|config| config.bans.push(rule(5))), ["ban hammering: added"]);
         old.bans.push(rule(5));
         let new = Config { bans: vec![rule(6)], ..old.clone() };
-        assert_eq!(Difference::between(&old, &new, true).changed, ["ban hammering: after 5/1m → 6/1m"]);
+        assert_eq!(
+            Difference::between(&old, new.clone(), true).changed,
+            ["ban hammering: after 5/1m → 6/1m"]
+        );
     }
 
     #[test]
@@ -418,7 +441,7 @@ mod tests {
         new.access_log.format = AccessLogFormat::Combined;
         new.client_limits.connections = 7;
         new.client_limits.headers = 50;
-        let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, false);
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new.clone(), false);
         let then = &old.client_limits;
         assert_eq!(
             changed,
@@ -432,7 +455,7 @@ mod tests {
         assert_eq!((in_force.workers, &in_force.admin), (old.workers, &old.admin));
         assert_eq!(in_force.access_log, old.access_log, "nobody would write it");
         assert_eq!(in_force.client_limits.connections, 7);
-        let changed = Difference::between(&old, &new, true).changed;
+        let changed = Difference::between(&old, new.clone(), true).changed;
         assert!(
             old.access_log.format == AccessLogFormat::Combined
                 || changed.iter().any(|line| line.starts_with("access_log.format: "))
@@ -447,14 +470,14 @@ mod tests {
         let mut new = old.clone();
         new.abuse.secret = Some(Secret::new("hush-hush"));
         new.store.redis = Some(redis("redis://me:word@host:6379"));
-        let Difference { changed, needs_restart, .. } = Difference::between(&old, &new, true);
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, new.clone(), true);
         assert_eq!(
             (changed, needs_restart),
             (vec!["abuse.secret: changed".to_owned()], vec!["store.redis.url: changed".to_owned()])
         );
         new.abuse.secret = None;
         new.store.redis = Some(redis("redis://other:word@elsewhere"));
-        let Difference { changed, needs_restart, .. } = Difference::between(&old, &new, true);
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, new.clone(), true);
         assert_eq!(changed, ["abuse.secret: *** → none"]);
         assert_eq!(needs_restart, ["store.redis.url: redis://***@host:6379 → redis://***@elsewhere"]);
     }
@@ -486,7 +509,7 @@ mod tests {
         new.routes[0].retry.max += 1;
         new.client_limits.headers = 50;
         new.tracing = Some(Tracing { otlp: "http://secret".parse().unwrap(), sample: 1.0 });
-        let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, true);
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new.clone(), true);
         assert_eq!(changed.len(), 3, "{changed:?}");
         assert_eq!(changed[0], format!("route {route}: path changed"));
         assert!(changed[1].contains("retry.max") && changed[1].contains(" → "), "{changed:?}");
@@ -543,7 +566,7 @@ mod tests {
     fn listener_changes(old: Vec<Listener>, new: Vec<Listener>) -> (Config, Vec<String>, Vec<String>) {
         let old = Config { listeners: old, ..testing::config() };
         let new = Config { listeners: new, ..old.clone() };
-        let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, true);
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new.clone(), true);
         (in_force, changed, needs_restart)
     }
 
@@ -619,6 +642,6 @@ mod tests {
         old.routes.push(second);
         let mut new = old.clone();
         new.routes.reverse();
-        assert_eq!(Difference::between(&old, &new, true).changed, ["routes: order changed"]);
+        assert_eq!(Difference::between(&old, new.clone(), true).changed, ["routes: order changed"]);
     }
 }

@@ -165,13 +165,13 @@ impl Generation {
 
     /// The snapshot for the admin port. `loaded` is the time in microseconds since the Unix epoch.
     pub(super) fn snapshot(&self, warnings: Vec<String>, loaded: i64) -> ConfigSnapshot {
-        let values = self.config.values();
+        let (hash, decides) = fingerprints(&self.config);
         ConfigSnapshot {
             rules: Arc::clone(&self.rules),
             peaks: Arc::clone(&self.peaks),
             upstreams: self.upstreams.clone(),
-            hash: fingerprint(&values),
-            decides: fingerprint(&self.config.decisive_values()),
+            hash,
+            decides,
             loaded,
             warnings,
         }
@@ -206,8 +206,42 @@ fn watching_verifier(
     Ok(verifier)
 }
 
-/// A hash of the values of a configuration, with secrets masked.
-fn fingerprint(values: &Value) -> String {
-    let hash = Sha256::digest(values.to_string());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+/// A hash of the values of a configuration, as JSON with secrets masked, and one of those that affect requests.
+fn fingerprints(config: &Config) -> (String, String) {
+    // Routes, of which there may be many, are written once, and one at a time: as values they take a lot of memory.
+    let routes = config.routes.iter().map(|route| config.route_values(route).to_string());
+    let routes = format!("[{}]", routes.collect::<Vec<_>>().join(","));
+    let fingerprint = |values: &Value| {
+        let write = |(key, value): (&String, &Value)| match key.as_str() {
+            "routes" => format!("\"routes\":{routes}"),
+            _ => format!("{}:{value}", Value::from(key.as_str())),
+        };
+        let entries = values.as_object().into_iter().flatten().map(write).collect::<Vec<_>>();
+        let hash = Sha256::digest(format!("{{{}}}", entries.join(",")));
+        hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    };
+    let mut values = config.values_with_routes(|_| false);
+    let hash = fingerprint(&values);
+    Config::retain_decisive(&mut values);
+    (hash, fingerprint(&values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::testing;
+
+    #[test]
+    fn a_fingerprint_is_that_of_all_values() {
+        let config = testing::config();
+        assert!(!config.routes.is_empty());
+        let of = |values: &Value| {
+            let hash = Sha256::digest(values.to_string());
+            hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let mut values = config.values();
+        let all = of(&values);
+        Config::retain_decisive(&mut values);
+        assert_eq!(fingerprints(&config), (all, of(&values)));
+    }
 }

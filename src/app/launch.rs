@@ -8,7 +8,7 @@ use super::{
     InheritedSockets,
     generation::Generation,
     reload::Reloader,
-    running::App,
+    running::{App, Housekeeping},
     shared::Shared,
     start_error::StartError,
     stores::{self, StoreFactory, Stores},
@@ -18,6 +18,7 @@ use crate::{
     abuse::Collector,
     admin::{self, ActiveConfig, Readiness, StoreFactsSources},
     api_keys::{ApiKeys, KeyStore, data_file::DataFile},
+    changes::Changes,
     config::model::{AccessLogFormat, Config, ListenAddress},
     limit::{Policy, PolicyIds},
     listener::{
@@ -184,6 +185,7 @@ fn launch<F: StoreFactory>(
         monitor: stores.monitor,
         key_data,
         workers,
+        housekeeping: Housekeeping::new(),
         access_log: telemetry.access_log,
         traces: telemetry.traces,
         readiness,
@@ -302,11 +304,18 @@ fn admin_state(
 /// Reloads certificate files whenever they change, until the process ends.
 fn watch_certificates(tls: &TlsContexts, in_force: &Arc<ActiveConfig>) -> io::Result<()> {
     let (tls, in_force) = (tls.clone(), Arc::clone(in_force));
+    let runtime = runtime::Builder::new_current_thread().build()?;
+    let mut changes = Changes::new();
     let watch = move || {
         loop {
+            let upstreams = in_force.snapshot().upstreams.clone();
+            if tls.all().is_empty() && !upstreams.iter().any(|upstream| upstream.has_files()) {
+                runtime.block_on(changes.next());
+                continue;
+            }
             thread::sleep(CERTIFICATE_INTERVAL);
             tls.reload_changed_files();
-            in_force.snapshot().upstreams.iter().for_each(|upstream| upstream.reload_changed_files());
+            upstreams.iter().for_each(|upstream| upstream.reload_changed_files());
         }
     };
     thread::Builder::new().name("certificates".into()).spawn(watch)?;

@@ -74,7 +74,7 @@ impl App {
         let (done, prepared) = oneshot::channel();
         let prepare = move || {
             let prepared = load().and_then(|(config, warnings)| {
-                PreparedReload::new(&config, warnings, ids, &generation, has_access_log)
+                PreparedReload::new(config, warnings, ids, &generation, has_access_log)
             });
             // The reload was given up, or the process ends.
             let _gone = done.send(prepared);
@@ -149,13 +149,13 @@ struct PreparedReload {
 impl PreparedReload {
     /// `before`: the generation in force.
     fn new(
-        config: &Config,
+        config: Config,
         warnings: Vec<String>,
         mut ids: PolicyIds,
         before: &Generation,
         has_access_log: bool,
     ) -> Result<Self, Vec<ConfigurationError>> {
-        if lacks_key_store(&before.config, config) {
+        if lacks_key_store(&before.config, &config) {
             return Err(vec![ConfigurationError::of_all(NO_KEY_STORE.to_owned())]);
         }
         let Difference { in_force, changed, needs_restart } =

@@ -1,8 +1,13 @@
 //! A running Tollgate: housekeeping, draining and shutdown.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use tokio::sync::mpsc;
+use futures_util::FutureExt;
+use tokio::{sync::mpsc, time::timeout_at};
 
 use super::{reload::Reloader, workers::WorkerThreads};
 use crate::{
@@ -15,8 +20,11 @@ use crate::{
     telemetry::{access_log::AccessLogHandle, traces::Traces},
 };
 
-/// The interval of housekeeping.
+/// The interval of housekeeping while there is something to do.
 const TICK: Duration = Duration::from_millis(100);
+/// The longest interval: with limits in the store, which expire, and without.
+const REST: Duration = Duration::from_secs(1);
+const REST_WHEN_EMPTY: Duration = Duration::from_secs(10);
 /// Number of limits examined per round, to drop expired ones.
 const SWEEP: usize = 20_000;
 /// Maximum time for workers to abort running requests and release their leases.
@@ -40,10 +48,24 @@ pub struct App {
     /// `None` with Redis, or if no API keys are made.
     pub(super) key_data: Option<DataFile>,
     pub(super) workers: WorkerThreads,
+    /// When housekeeping is due.
+    pub(super) housekeeping: Housekeeping,
     pub(super) access_log: AccessLogHandle,
     pub(super) traces: Option<Traces>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) admin: AdminHandle,
+}
+
+/// The schedule of housekeeping.
+pub(super) struct Housekeeping {
+    pause: Duration,
+    due: Instant,
+}
+
+impl Housekeeping {
+    pub(super) fn new() -> Self {
+        Self { pause: TICK, due: Instant::now() + TICK }
+    }
 }
 
 impl App {
@@ -67,17 +89,32 @@ impl App {
         self.access_log.reopen();
     }
 
-    /// Waits for the next interval, then drops expired limits and bans. Returns false if all workers have ended, which
-    /// is unexpected.
-    pub async fn housekeeping(&mut self) -> bool {
-        let working = tokio::time::timeout(TICK, self.workers.ended()).await.is_err();
-        self.memory.sweep(SWEEP);
+    /// Waits for the next interval, at most until `limit`, then drops expired limits and bans. The interval grows as
+    /// long as there are none and workers have no requests. Returns false if all workers have ended, which is
+    /// unexpected. Cancel-safe.
+    pub async fn housekeeping(&mut self, limit: Instant) -> bool {
+        let Self { workers, housekeeping: Housekeeping { pause, due }, .. } = self;
+        let is_resting = *pause > TICK;
+        let end_of_rest = async {
+            if is_resting {
+                return workers.busy().await;
+            }
+            workers.ended().await;
+            false
+        };
+        let ended = timeout_at((*due).min(limit).into(), end_of_rest).await.ok();
+        let working = ended.unwrap_or(true);
+        let is_busy = ended.is_some() || workers.busy().now_or_never().is_some();
+        let removed = self.memory.sweep(SWEEP);
         self.reloader.shared.bans.tick();
+        let most = if self.memory.stats().keys == 0 { REST_WHEN_EMPTY } else { REST };
+        *pause = if is_busy || removed > 0 { TICK } else { (*pause * 2).min(most) };
+        *due = Instant::now() + *pause;
         working
     }
 
-    /// Whether every worker has made progress since this last returned true. Workers report it about ten times per
-    /// second.
+    /// Whether every worker has made progress since this last returned true. Workers without requests do so soon after
+    /// the call.
     pub fn all_workers_alive(&mut self) -> bool {
         self.workers.all_alive()
     }

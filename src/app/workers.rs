@@ -94,6 +94,14 @@ impl WorkerThreads {
         self.liveness.all_alive()
     }
 
+    /// Ready if a worker was busy since the last call, or once one is; false: when all workers have ended. Cancel-safe.
+    pub(super) async fn busy(&mut self) -> bool {
+        tokio::select! {
+            () = self.liveness.busy() => true,
+            _closed = self.ended.recv() => false,
+        }
+    }
+
     pub(super) fn enter(&self, lifecycle: Lifecycle) {
         self.lifecycle.send_replace(lifecycle);
     }

@@ -251,7 +251,7 @@ async fn serve(
                     }
                 }
             }
-            working = app.housekeeping() => {
+            working = app.housekeeping(manager.watchdog_due()) => {
                 if !working {
                     tracing::error!("all workers have stopped");
                     return ExitCode::FAILURE;

@@ -9,6 +9,12 @@ use sd_notify::NotifyState;
 
 use crate::app::App;
 
+/// How often the workers are asked for a sign of life while the watchdog waits for one.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long housekeeping may wait if there is no watchdog.
+const NO_WATCHDOG: Duration = Duration::from_secs(60);
+
 /// Time beyond `shutdown.drain` for the last lines of the access log and the admin port.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
@@ -75,7 +81,13 @@ impl ServiceManager {
         ]);
     }
 
-    /// Notifies the watchdog if it is due and every worker is alive. To be called several times per interval.
+    /// When to call [`ServiceManager::notify_watchdog`] at the latest.
+    pub(super) fn watchdog_due(&self) -> Instant {
+        let now = Instant::now();
+        self.watchdog.as_ref().map_or(now + NO_WATCHDOG, |watchdog| watchdog.due.max(now + ASK_AGAIN))
+    }
+
+    /// Notifies the watchdog if it is due and every worker is alive.
     pub(super) fn notify_watchdog(&mut self, app: &mut App) {
         let Some(watchdog) = &mut self.watchdog else { return };
         let now = Instant::now();

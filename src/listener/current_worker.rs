@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     rc::{Rc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use hyper::server::conn::http1;
@@ -64,13 +64,15 @@ impl<S> CurrentWorker<S> {
     }
 
     /// See [`Worker::tick`].
-    pub(super) fn tick(&self, now: Instant, connections: usize) {
-        self.worker().tick(now, connections);
-        self.past.borrow_mut().retain(|past| {
+    pub(super) fn tick(&self, now: Instant, connections: usize) -> Option<Duration> {
+        let rest = self.worker().tick(now, connections);
+        let mut past = self.past.borrow_mut();
+        past.retain(|past| {
             let past = past.upgrade();
             past.iter().for_each(|worker| worker.flush_records());
             past.is_some()
         });
+        rest.filter(|_| past.is_empty())
     }
 }
 

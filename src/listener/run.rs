@@ -16,7 +16,7 @@ use hyper::{body::Incoming, service::service_fn};
 use tokio::{
     sync::{mpsc::UnboundedReceiver, watch},
     task::JoinSet,
-    time::{MissedTickBehavior, timeout},
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -34,6 +34,7 @@ use super::{
     worker_connections::{RegisteredConnection, WorkerConnections},
 };
 use crate::{
+    changes::Changes,
     config::model::ClientLimits,
     limit::StoreAdmin,
     proxy::{
@@ -43,7 +44,7 @@ use crate::{
     telemetry::{Throttle, metrics::ThreadMetrics},
 };
 
-/// How often a worker flushes its metrics and records.
+/// How often a busy worker flushes its metrics and records.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The pause after an accept that failed for lack of resources.
@@ -158,24 +159,40 @@ pub async fn run<S: StoreAdmin + 'static>(
     Ok(())
 }
 
+/// Flushes the worker's metrics and records several times a second while it is busy. A worker without requests rests
+/// until a connection begins, ends or gets a request, something changes in other threads, or its signal is asked for.
 async fn tick<S: StoreAdmin>(
     current: Rc<CurrentWorker<S>>,
     connections: Rc<WorkerConnections>,
     liveness: WorkerLiveness,
 ) {
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut addresses_banned = 0;
+    let (mut changes, mut addresses_banned) = (Changes::new(), 0);
+    // Whether there may have been requests since the last tick.
+    let mut was_busy = true;
     loop {
-        let now = ticks.tick().await.into_std();
-        let worker = current.worker();
-        if addresses_banned != worker.addresses_banned() {
-            addresses_banned = worker.addresses_banned();
-            connections.close_banned(|address| worker.is_banned(address)).await;
-        }
-        connections.shed();
-        current.tick(now, connections.count());
+        let rest = {
+            let worker = current.worker();
+            if addresses_banned != worker.addresses_banned() {
+                addresses_banned = worker.addresses_banned();
+                connections.close_banned(|address| worker.is_banned(address)).await;
+            }
+            connections.shed();
+            current.tick(Instant::now(), connections.count())
+        };
         liveness.signal();
+        if was_busy {
+            liveness.signal_busy();
+        }
+        sleep(TICK).await;
+        was_busy = match rest.filter(|_| !connections.are_busy()) {
+            Some(rest) => tokio::select! {
+                () = connections.stirred() => true,
+                () = changes.next() => false,
+                () = liveness.asked() => false,
+                () = sleep(rest) => false,
+            },
+            None => true,
+        };
     }
 }
 
@@ -225,7 +242,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 if let Some(held_back) = self.accept_errors.pass(Instant::now()) {
                     tracing::error!(held_back, "a client's connection can't be accepted: {error}");
                 }
-                tokio::time::sleep(if has_room { ROOM_PAUSE } else { ACCEPT_PAUSE }).await;
+                sleep(if has_room { ROOM_PAUSE } else { ACCEPT_PAUSE }).await;
             }
         }
     }

@@ -48,6 +48,10 @@ pub(super) struct WorkerConnections {
     only_tunnels: Cell<usize>,
     /// Notified when a connection has closed, or carries only tunnels.
     closed: Notify,
+    /// Open connections that are not known to be idle.
+    busy: Cell<usize>,
+    /// Notified when a connection begins, ends or gets its first request after it was idle.
+    stirred: Notify,
 }
 
 #[derive(Debug)]
@@ -81,6 +85,8 @@ impl WorkerConnections {
             last: Cell::default(),
             only_tunnels: Cell::default(),
             closed: Notify::new(),
+            busy: Cell::default(),
+            stirred: Notify::new(),
         })
     }
 
@@ -108,6 +114,7 @@ impl WorkerConnections {
             is_shed: false,
         });
         drop(open);
+        self.stirred.notify_one();
         let connections = Rc::clone(self);
         let registered = RegisteredConnection {
             connections,
@@ -192,6 +199,16 @@ impl WorkerConnections {
         BUFFERED.fetch_sub(std::mem::take(&mut connection.buffered), Relaxed);
         connection.state.timer().wake();
         true
+    }
+
+    /// Whether any connection may have a request in flight.
+    pub(super) fn are_busy(&self) -> bool {
+        self.busy.get() > 0
+    }
+
+    /// Ready if a connection began, ended or became busy since the last call, or once one does. Cancel-safe.
+    pub(super) async fn stirred(&self) {
+        self.stirred.notified().await;
     }
 
     /// The number of open connections.
@@ -293,6 +310,7 @@ impl RegisteredConnection {
     /// connection.
     pub(super) fn set_idle(&self) {
         if !self.is_idle.replace(true) {
+            self.connections.busy.update(|busy| busy - 1);
             self.connections.table.set_idle(&self.entry);
         }
     }
@@ -305,6 +323,8 @@ impl RegisteredConnection {
     /// Marks the connection as busy: a request has arrived.
     pub(super) fn set_busy(&self) {
         if self.is_idle.replace(false) {
+            self.connections.busy.update(|busy| busy + 1);
+            self.connections.stirred.notify_one();
             self.connections.table.set_busy(&self.entry);
         }
     }
@@ -363,6 +383,8 @@ impl Drop for RegisteredConnection {
         self.set_buffered(0);
         self.connections.open.borrow_mut().remove(self.key);
         self.connections.table.remove(&self.entry);
+        self.connections.busy.update(|busy| busy - usize::from(!self.is_idle.get()));
+        self.connections.stirred.notify_one();
         self.connections.closed.notify_one();
     }
 }

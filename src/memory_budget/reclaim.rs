@@ -50,6 +50,11 @@ impl Reclaimer {
         Self { freed, seen: Cell::new(0), ticks: Cell::new(0) }
     }
 
+    /// Whether a collection has begun that needs more ticks.
+    pub fn is_collecting(&self) -> bool {
+        self.ticks.get() > 0
+    }
+
     /// To be called a few times a second. Costs nothing while little is freed.
     pub fn tick(&self) {
         let total = self.freed.iter().fold(0_usize, |sum, freed| sum.wrapping_add(freed.total()));

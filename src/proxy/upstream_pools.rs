@@ -31,6 +31,13 @@ struct PoolEntry {
     yielding: AbortHandle,
 }
 
+/// The connections of one worker to all upstreams.
+#[derive(Debug, Default)]
+pub(super) struct OpenConnections {
+    pub(super) active: usize,
+    pub(super) idle: usize,
+}
+
 impl Drop for PoolEntry {
     fn drop(&mut self) {
         self.yielding.abort();
@@ -76,16 +83,19 @@ impl UpstreamPools {
     }
 
     /// Closes connections that were idle for too long, and counts the others.
-    pub(super) fn tick(&self, now: Instant) {
+    pub(super) fn tick(&self, now: Instant) -> OpenConnections {
+        let mut open = OpenConnections::default();
         self.pools.borrow_mut().retain(|entry| {
             let Some(pool) = entry.pool.upgrade() else { return false };
             pool.close_expired(now);
-            for (state, count) in
-                [(PoolState::Active, pool.active_connections()), (PoolState::Idle, pool.idle_connections())]
-            {
+            let (active, idle) = (pool.active_connections(), pool.idle_connections());
+            for (state, count) in [(PoolState::Active, active), (PoolState::Idle, idle)] {
                 entry.metrics.connections(state).set(count as u64);
             }
+            open.active += active;
+            open.idle += idle;
             true
         });
+        open
     }
 }

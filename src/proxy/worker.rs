@@ -1,6 +1,10 @@
 //! Everything that one worker needs to serve requests.
 
-use std::{rc::Rc, sync::Arc, time::Instant};
+use std::{
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     client::{ClientConnection, ClientInfo, Transport},
@@ -31,6 +35,11 @@ use crate::{
     },
     upstream::{SharedUpstream, UpstreamPool},
 };
+
+/// How long a worker without requests goes without a tick: with idle connections to upstreams, which may expire, and
+/// without any.
+const REST_WITH_CONNECTIONS: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_secs(10);
 
 /// The parts that a worker gets once, when its thread starts.
 pub struct WorkerParts<S> {
@@ -192,16 +201,19 @@ impl<S> Worker<S> {
     }
 
     /// Flushes the worker's counters and records, and closes connections that were idle for too long. Called a few
-    /// times per second, with the number of open client connections.
-    pub fn tick(&self, now: Instant, connections: usize) {
+    /// times per second, with the number of open client connections. Returns how long the next call may wait if no
+    /// connection of a client is busy; `None`: it is needed soon.
+    pub fn tick(&self, now: Instant, connections: usize) -> Option<Duration> {
         self.flush_records();
         self.offenses.flush();
         self.sampler.flush();
         self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
-        self.pools.tick(now);
+        let open = self.pools.tick(now);
         self.close_banned_exchanges(now);
         self.reclaimer.tick();
+        let is_busy = open.active > 0 || self.reservations.are_pending() || self.reclaimer.is_collecting();
+        (!is_busy).then_some(if open.idle > 0 { REST_WITH_CONNECTIONS } else { REST })
     }
 
     /// Flushes the abuse records and the peaks. Called as often for a worker whose configuration is no longer in force.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 /// Maximum number of events that a slow subscriber may lag behind.
 const CAPACITY: usize = 1_024;
@@ -73,7 +73,11 @@ impl Event {
 
 /// Publishes events. Clones share one channel.
 #[derive(Debug, Clone)]
-pub struct Events(broadcast::Sender<Arc<Event>>);
+pub struct Events {
+    sender: broadcast::Sender<Arc<Event>>,
+    /// Notified by each new subscriber.
+    subscribed: Arc<Notify>,
+}
 
 /// Receives events published after its creation.
 #[derive(Debug)]
@@ -91,25 +95,39 @@ pub enum EventDelivery {
 
 impl Events {
     pub fn new() -> Self {
-        Self(broadcast::Sender::new(CAPACITY))
+        Self { sender: broadcast::Sender::new(CAPACITY), subscribed: Arc::default() }
     }
 
     /// Publishes an event. `event` is called only if there is a subscriber.
     pub fn publish(&self, event: impl FnOnce() -> Event) {
         if self.has_subscribers() {
             // The last subscriber may have been dropped in between.
-            let _no_subscriber = self.0.send(Arc::new(event()));
+            let _no_subscriber = self.sender.send(Arc::new(event()));
         }
     }
 
     /// Whether there is a subscriber.
     pub fn has_subscribers(&self) -> bool {
-        self.0.receiver_count() > 0
+        self.sender.receiver_count() > 0
+    }
+
+    /// Ready while there is a subscriber, or once there is one.
+    pub async fn subscribed(&self) {
+        loop {
+            // Created before the check, so that no subscriber in between is missed.
+            let subscribed = self.subscribed.notified();
+            if self.has_subscribers() {
+                return;
+            }
+            subscribed.await;
+        }
     }
 
     /// Subscribes to the events from now on.
     pub fn subscribe(&self) -> Subscription {
-        Subscription(self.0.subscribe())
+        let subscription = Subscription(self.sender.subscribe());
+        self.subscribed.notify_waiters();
+        subscription
     }
 }
 

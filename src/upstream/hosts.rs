@@ -15,6 +15,7 @@ use parking_lot::RwLock;
 
 use super::{affinity::HostId, host_state::HostState, names::Name, rendezvous};
 use crate::{
+    changes,
     config::model::Endpoint,
     telemetry::metrics::{AddressFacts, ResolutionFacts, StateChange},
 };
@@ -252,7 +253,11 @@ impl Hosts {
         let mut current = self.current.write();
         change(&mut current);
         current.renew(is_drained);
-        self.version.store(current.in_use.version, Ordering::Relaxed);
+        let is_new = self.version.swap(current.in_use.version, Ordering::Relaxed) != current.in_use.version;
+        drop(current);
+        if is_new {
+            changes::announce();
+        }
     }
 
     /// Changes with each snapshot.

@@ -137,6 +137,11 @@ impl SharedUpstream {
         self.tls.as_ref().map(UpstreamTlsContext::facts)
     }
 
+    /// Whether any of its files may change.
+    pub fn has_files(&self) -> bool {
+        self.tls.is_some() || self.config.endpoints_file.is_some()
+    }
+
     /// Reads changed files of its certificates, authorities and endpoints. Blocks: not for a worker's thread.
     pub fn reload_changed_files(&self) {
         let mut file = self.file.lock();

@@ -11,7 +11,7 @@ use std::{
 use tokio::{runtime, task::LocalSet};
 
 use super::{SharedUpstream, names::WANTED, resolver::NameResolver};
-use crate::config::model;
+use crate::{changes::Changes, config::model};
 
 /// How often the thread looks for new names.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,13 +34,18 @@ pub fn keep_up(
 /// upstreams and the settings of the resolver.
 async fn keep_resolved(in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::Resolver) + 'static) {
     let in_force = Rc::new(in_force);
-    let mut resolver = NameResolver::default();
+    let (mut resolver, mut changes) = (NameResolver::default(), Changes::new());
     loop {
         let (upstreams, settings) = in_force();
+        let names: Vec<_> = upstreams.iter().flat_map(|upstream| upstream.names()).collect();
+        if names.is_empty() {
+            changes.next().await;
+            continue;
+        }
         let has_changed = resolver.follow(&settings);
         let now = Instant::now();
         let mut wake = now + INTERVAL;
-        for name in upstreams.iter().flat_map(|upstream| upstream.names()) {
+        for name in names {
             if has_changed {
                 name.want();
             }

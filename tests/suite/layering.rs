@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 34] = [
+const MAY_KNOW: [(&str, &[&str]); 35] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -38,7 +38,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
         &[
             "file",
             "api_keys",
-            "file",
+            "changes",
             "listener",
             "admin",
             "proxy",
@@ -56,11 +56,12 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
             "telemetry",
         ],
     ),
-    ("listener", &["proxy", "http2_frames", "limit", "tls", "file", "config::model", "telemetry"]),
+    ("listener", &["changes", "proxy", "http2_frames", "limit", "tls", "file", "config::model", "telemetry"]),
     (
         "admin",
         &[
             "api_keys",
+            "changes",
             "abuse",
             "peaks",
             "proxy",
@@ -124,7 +125,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
     ),
     // Neither uses limits.
     ("router", &["config::model", "telemetry"]),
-    ("upstream", &["http2_frames", "tls", "file", "config::model", "telemetry"]),
+    ("upstream", &["changes", "http2_frames", "tls", "file", "config::model", "telemetry"]),
     (
         "identity",
         &["api_keys", "router", "jwt_keys", "address_set", "tls", "file", "config::model", "telemetry"],
@@ -152,7 +153,7 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
     ),
     // Pure: versions and times in, actions out.
     ("peers::bans::change_log", &[]),
-    ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
+    ("abuse", &["changes", "limit", "memory_budget", "config::model", "telemetry"]),
     ("peaks", &["limit", "memory_budget", "config::model", "telemetry"]),
     ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
     // The configuration uses only modules that use no other module.
@@ -172,7 +173,8 @@ const MAY_KNOW: [(&str, &[&str]); 34] = [
     ),
     // It is declared together with how it is written and read; nobody else knows that.
     ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls", "response_cost"]),
-    ("api_keys", &["file"]),
+    ("api_keys", &["changes", "file"]),
+    ("changes", &[]),
     ("tls", &[]),
     ("jwt_keys", &[]),
     ("address_set", &[]),
@@ -211,6 +213,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
         "tokio",
         &[
             "app",
+            "changes",
             "identity::jwt",
             "listener",
             "proxy",

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     abuse::{AuditLog, UserNaming, outbox::Outbox},
+    changes,
     limit::Clock,
     telemetry::{Events, metrics::Metrics},
 };
@@ -255,13 +256,18 @@ impl BanTable {
         removed
     }
 
-    /// Changes the index, and the number of bans with it.
+    /// Changes the index, and the number of bans with it. Announces enforced bans.
     pub(super) fn change_index<T>(&self, change: impl FnOnce(&mut BanIndex) -> T) -> T {
         let mut index = self.index.write();
         let result = change(&mut index);
         self.count.store(index.len(), Relaxed);
         self.addresses_banned.store(index.addresses_banned, Relaxed);
-        self.enforced.store(index.enforced, Relaxed);
+        let before = self.enforced.swap(index.enforced, Relaxed);
+        let is_enforced = before != index.enforced;
+        drop(index);
+        if is_enforced {
+            changes::announce();
+        }
         result
     }
 

@@ -303,18 +303,22 @@ impl ClientRegistry {
         }
     }
 
-    /// Removes some of the expired records. A few calls cover all.
-    pub(in crate::abuse) fn sweep(&self, now: i64) {
+    /// Removes some of the expired records. A few calls cover all. Returns whether there were any.
+    pub(in crate::abuse) fn sweep(&self, now: i64) -> bool {
         self.sweep_suspects(now);
         let Settings { policies, retain, .. } = self.settings.read().clone();
         let mut clients = self.clients.lock();
+        let before = clients.bytes();
         clients.sweep(&policies, retain, now);
+        let has_removed = clients.bytes() < before;
         let evicted = self.evict_excess(&mut clients);
         drop(clients);
         self.count_evicted(evicted);
         let mut user_addresses = self.user_addresses.lock();
+        let before = user_addresses.bytes();
         user_addresses.expire(now, SWEEP);
         self.user_bytes.store(user_addresses.bytes(), Relaxed);
+        has_removed || user_addresses.bytes() < before
     }
 
     /// Advances the scan for a page by one chunk, and releases the lock after it. True while there are more chunks.

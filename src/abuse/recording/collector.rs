@@ -17,8 +17,11 @@ use super::{
 };
 use crate::{limit::Clock, telemetry::metrics::Metrics};
 
-/// How often expired records are removed.
+/// How often expired records are removed while there are new or expired ones.
 const SWEEP: Duration = Duration::from_millis(100);
+/// The longest pause between two sweeps: with clients in the registry, and without.
+const REST: Duration = Duration::from_secs(1);
+const REST_WHEN_EMPTY: Duration = Duration::from_secs(10);
 
 /// Receives the recorders' ticks. Its thread ends when it and all its recorders are dropped.
 #[derive(Debug)]
@@ -68,15 +71,20 @@ impl Collector {
 }
 
 fn collect(ticks: &TickReceiver, registry: &ClientRegistry, clock: &impl Clock) {
-    let mut swept = Instant::now();
+    let (mut swept, mut pause) = (Instant::now(), SWEEP);
     loop {
-        let received = ticks.receive(SWEEP, |tick| registry.record(tick, clock.now()));
+        let received = ticks.receive(pause, |tick| registry.record(tick, clock.now()));
         if received == Err(RecvTimeoutError::Disconnected) {
             return;
         }
+        if received.is_ok() {
+            pause = SWEEP;
+        }
         if swept.elapsed() >= SWEEP {
             swept = Instant::now();
-            registry.sweep(clock.now());
+            let has_removed = registry.sweep(clock.now());
+            let most = if registry.len_and_bytes().0 == 0 { REST_WHEN_EMPTY } else { REST };
+            pause = if has_removed || received.is_ok() { SWEEP } else { (pause * 2).min(most) };
         }
     }
 }

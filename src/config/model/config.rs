@@ -115,6 +115,7 @@ pub struct Config {
     /// matches none gets 404.
     #[setting(list(mapping(RouteSettings), Some), example = "[{ path: /api/*, upstream: api }]")]
     #[setting(before = RouteDefaults)]
+    #[serde(skip)]
     pub routes: Vec<Route>,
     /// How large requests may be, how slowly clients may send them, and how many connections clients may have.
     #[setting(mapping, unset = "the defaults of its settings", example = "{ header_timeout: 5s }")]

@@ -13,34 +13,15 @@ use crate::config::settings;
 impl Config {
     /// Every setting, by its key. Routes and bans refer to policies and upstreams by name; secrets are masked.
     pub fn values(&self) -> Value {
+        self.values_with_routes(|_| true)
+    }
+
+    /// [`Config::values`] with only those routes that are `wanted`: there may be many.
+    pub fn values_with_routes(&self, wanted: impl Fn(&Route) -> bool) -> Value {
         // This fails only for a path that is not UTF-8, and every path was text in the file.
         let mut values = serde_json::to_value(self).unwrap_or_default();
-        let routes = values.get_mut("routes").and_then(Value::as_array_mut);
-        for (value, route) in routes.into_iter().flatten().zip(&self.routes) {
-            let upstream = |route: &Route| {
-                route
-                    .action
-                    .upstream()
-                    .and_then(|index| self.upstreams.get(index))
-                    .map(|upstream| &*upstream.name)
-            };
-            value["upstream"] = json!(upstream(route));
-            if let Some(split) = &route.split {
-                let is_same = |other: &Route| other.policies == route.policies;
-                let differ = !split.routes.iter().all(is_same);
-                let upstreams = split.routes.iter().zip(&split.weights).map(|(route, weight)| {
-                    let mut share = json!({ "name": upstream(route), "weight": weight });
-                    if differ {
-                        share["policies"] = self.policy_values(&route.policies);
-                    }
-                    share
-                });
-                value["upstreams"] = upstreams.collect();
-                value["upstream"] = Value::Null;
-                value["split_by"] = json!(split.by);
-            }
-            value["policies"] = self.policy_values(&route.policies);
-        }
+        let routes = self.routes.iter().filter(|route| wanted(route));
+        values["routes"] = routes.map(|route| self.route_values(route)).collect();
         let bans = values.get_mut("bans").and_then(Value::as_array_mut);
         for (value, rule) in bans.into_iter().flatten().zip(&self.bans) {
             if let Some(policies) = &rule.policies {
@@ -58,6 +39,32 @@ impl Config {
         values
     }
 
+    /// The part of [`Config::values`] for one of its routes.
+    pub fn route_values(&self, route: &Route) -> Value {
+        let mut value = serde_json::to_value(route).unwrap_or_default();
+        let upstream = |route: &Route| {
+            let index = route.action.upstream()?;
+            Some(&*self.upstreams.get(index)?.name)
+        };
+        value["upstream"] = json!(upstream(route));
+        if let Some(split) = &route.split {
+            let is_same = |other: &Route| other.policies == route.policies;
+            let differ = !split.routes.iter().all(is_same);
+            let upstreams = split.routes.iter().zip(&split.weights).map(|(route, weight)| {
+                let mut share = json!({ "name": upstream(route), "weight": weight });
+                if differ {
+                    share["policies"] = self.policy_values(&route.policies);
+                }
+                share
+            });
+            value["upstreams"] = upstreams.collect();
+            value["upstream"] = Value::Null;
+            value["split_by"] = json!(split.by);
+        }
+        value["policies"] = self.policy_values(&route.policies);
+        value
+    }
+
     /// The policies of a route: names, and prices where there are some.
     fn policy_values(&self, policies: &[RoutePolicy]) -> Value {
         let value = |of: &RoutePolicy| {
@@ -67,18 +74,16 @@ impl Config {
         policies.iter().filter_map(value).collect()
     }
 
-    /// [`Config::values`] of the settings that affect requests. Instances that decide alike have the same.
-    pub fn decisive_values(&self) -> Value {
-        let mut values = self.values();
+    /// Leaves of [`Config::values`] the settings that affect requests. Instances that decide alike have the same.
+    pub fn retain_decisive(values: &mut Value) {
         for path in settings::of_the_instance() {
             let (parent, key) = path.rsplit_once('.').unwrap_or(("", &path));
             let mut parent = parent.split('.').filter(|key| !key.is_empty());
-            let parent = parent.try_fold(&mut values, |value, key| value.get_mut(key));
+            let parent = parent.try_fold(&mut *values, |value, key| value.get_mut(key));
             if let Some(Value::Object(parent)) = parent {
                 parent.remove(key);
             }
         }
-        values
     }
 
     /// The keys of the settings whose values a reload does not show when it lists the changes.

@@ -48,6 +48,11 @@ impl PendingReservations {
         }
     }
 
+    /// Whether any is not released yet.
+    pub(in crate::proxy) fn are_pending(&self) -> bool {
+        self.count.get() > 0
+    }
+
     /// Counts one more until the guard is dropped.
     pub(super) fn begin(&self) -> PendingGuard<'_> {
         self.count.set(self.count.get() + 1);

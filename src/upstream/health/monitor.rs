@@ -4,25 +4,26 @@ use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::{
     task::{AbortHandle, spawn_local},
-    time::{Instant, interval, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use super::probe::probe;
 use crate::{
+    changes::Changes,
     config::model::HealthCheck,
     upstream::{SharedUpstream, UpstreamHost},
 };
 
-/// How often it looks for new upstreams and hosts, and ends ejections.
+/// How often it looks for new upstreams and hosts, and ends ejections, while there are any.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Monitors the health of the hosts of `upstreams`, which is called again at each tick. To be run on one thread for the
-/// whole process, in a local runtime.
+/// Monitors the health of the hosts of `upstreams`, which is called again after each change. To be run on one thread
+/// for the whole process, in a local runtime.
 pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infallible {
     let mut watched: Vec<WatchedUpstream> = Vec::new();
-    let mut tick = interval(TICK);
+    let mut changes = Changes::new();
     loop {
-        tick.tick().await;
+        let mut next_end: Option<std::time::Instant> = None;
         let upstreams = upstreams();
         let is_kept =
             |old: &mut WatchedUpstream| upstreams.iter().any(|kept| Arc::ptr_eq(kept, &old.upstream));
@@ -39,7 +40,14 @@ pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infall
                     watched.push(WatchedUpstream::new(Arc::clone(&upstream)));
                 }
             }
-            upstream.settle_ejections(std::time::Instant::now());
+            next_end = next_end.into_iter().chain(upstream.settle_ejections(std::time::Instant::now())).min();
+        }
+        sleep(TICK).await;
+        match next_end {
+            None => changes.next().await,
+            Some(end) => {
+                let _ended = timeout_at(end.into(), changes.next()).await;
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use http::Response;
 
 use super::outliers::RequestFailure;
 use crate::{
+    changes,
     config::model::Protocol,
     upstream::{ConnectError, HostChange, SharedUpstream, UpstreamHost},
 };
@@ -128,13 +129,16 @@ impl SharedUpstream {
         if let Some(change) = self.outliers.failed(|| self.hosts_snapshot().hosts, host, failure, now) {
             self.report_change(host, &change);
             self.resolve_if_all_fail(host);
+            // The ejection has an end.
+            changes::announce();
         }
     }
 
-    /// Ends ejections whose time is over.
-    pub(super) fn settle_ejections(&self, now: Instant) {
-        let in_use = self.hosts_snapshot().hosts;
-        self.outliers.settle(&self.hosts(), &in_use, now, |host, change| self.report_change(host, &change));
+    /// Ends ejections whose time is over. Returns when the next one ends.
+    pub(super) fn settle_ejections(&self, now: Instant) -> Option<Instant> {
+        let (hosts, in_use) = (self.hosts(), self.hosts_snapshot().hosts);
+        self.outliers.settle(&hosts, &in_use, now, |host, change| self.report_change(host, &change));
+        hosts.iter().filter_map(|host| host.state.ejected_until()).min()
     }
 
     /// Its hosts are no longer probed, or with other settings.

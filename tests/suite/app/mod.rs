@@ -3,4 +3,5 @@
 mod activation;
 pub mod handover;
 mod hanging_files;
+mod idleness;
 mod reload;
