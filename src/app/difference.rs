@@ -294,8 +294,8 @@ mod tests {
         config::model::{
             AccessLogFormat, Algorithm, BanKey, BanRule, CertificateFiles, ClientAuth, Condition,
             DenialReply, HeaderFrom, Hsts, HttpsRedirect, KeyPart, KeyRecipe, ListenAddress, Mode,
-            PathPattern, Policy, Rate, Redis, Route, Secret, Split, Tls, TlsVersion, Tracing, UserSource,
-            Workers,
+            PathPattern, Policy, Rate, Redis, Route, Secret, Split, Tls, TlsVersion, Tracing, Upstream,
+            UserSource, Workers,
         },
         telemetry::testing,
     };
@@ -643,5 +643,16 @@ mod tests {
         let mut new = old.clone();
         new.routes.reverse();
         assert_eq!(Difference::between(&old, new.clone(), true).changed, ["routes: order changed"]);
+    }
+
+    #[test]
+    fn a_route_that_refers_to_another_upstream_by_the_same_index_is_told() {
+        let old = testing::config();
+        let mut new = old.clone();
+        let other = Upstream { name: "other".to_owned(), ..old.upstreams[0].clone() };
+        new.upstreams.insert(0, other);
+        assert_eq!(new.routes, old.routes);
+        let told = Difference::between(&old, new, true).changed;
+        assert!(told.iter().any(|line| line.ends_with(": upstream api → other")), "{told:?}");
     }
 }
