@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use indexmap::{
-    IndexMap,
-    map::raw_entry_v1::{RawEntryApiV1, RawEntryMut},
-};
 
-use super::budget::ByteBudget;
+use super::{budget::ByteBudget, slots::Slots};
 use crate::{
     limit::{
         Check, Policy, PolicyId,
@@ -45,7 +41,7 @@ pub(super) struct LimitName<'a> {
 
 impl LimitName<'_> {
     /// Whether `key` has this name.
-    fn matches(&self, key: &SlotKey) -> bool {
+    pub(super) fn matches(&self, key: &SlotKey) -> bool {
         self.policy == key.policy && self.identifier == key.identifier
     }
 
@@ -58,10 +54,13 @@ impl LimitName<'_> {
 pub(super) struct SlotKey {
     pub(super) identifier: CompactString,
     pub(super) policy: PolicyId,
+    /// The lowest bits of the name's hash.
+    pub(super) hash: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slot {
+    pub(super) key: SlotKey,
     pub(super) state: LimitState,
     /// When the state expires: from then on it counts nothing.
     pub(super) expires_at: i64,
@@ -69,6 +68,12 @@ pub(super) struct Slot {
     /// used, since as many more would be admitted after an eviction. A flood of new keys evicts its own, which are used
     /// once. Ranks of the two kinds are not compared with each other.
     rank: i64,
+}
+
+impl Slot {
+    pub(super) fn new(key: SlotKey, state: LimitState) -> Self {
+        Self { key, state, expires_at: i64::MIN, rank: 0 }
+    }
 }
 
 /// What a shard may drop to free memory, in this order.
@@ -93,9 +98,8 @@ impl Sacrifice {
 /// attacker with many addresses can't flush its own denial.
 #[derive(Debug)]
 pub(super) struct StoreShard {
-    /// Names carry their hash, so the map needs no hasher.
-    slots: IndexMap<SlotKey, Slot, ()>,
-    /// Slots that the map has memory for. Its own `capacity()` changes with the gaps in its table.
+    slots: Slots,
+    /// Slots that the map has memory for.
     room: usize,
     /// Whether slots were removed since the last allocation: gaps in the table may have doubled it.
     has_gaps: bool,
@@ -121,11 +125,11 @@ pub(super) struct StoreShard {
 impl StoreShard {
     pub(super) fn new(capacity: usize, budget: Arc<ByteBudget>) -> Self {
         Self {
-            slots: IndexMap::with_hasher(()),
+            slots: Slots::default(),
             room: 0,
             has_gaps: false,
             at_limit: 0,
-            capacity,
+            capacity: capacity.min(Slots::MAX),
             entries: 0,
             sweep_position: 0,
             entries_position: 0,
@@ -146,7 +150,7 @@ impl StoreShard {
 
     /// The index of the limit's slot. Any write may move it.
     pub(super) fn find(&self, name: &LimitName<'_>) -> Option<usize> {
-        self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.matches(key))
+        self.slots.find(name)
     }
 
     /// The state of the limit whose slot has this index.
@@ -231,15 +235,13 @@ impl StoreShard {
 
     /// Copies the slot of this name from `other`, if there is one.
     pub(super) fn copy_slot(&mut self, other: &Self, name: &LimitName<'_>) {
-        let Some((key, slot)) = other.find(name).and_then(|index| other.slots.get_index(index)) else {
-            return;
-        };
-        if let RawEntryMut::Vacant(vacant) =
-            self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.matches(key))
+        if let Some(index) = other.find(name)
+            && self.find(name).is_none()
         {
-            vacant.insert_hashed_nocheck(name.hash, key.clone(), slot.clone());
+            let slot = &other.slots[index];
+            self.slots.push(slot.clone());
             self.count_entries(0, slot.state.stored_entries());
-            self.budget.change(0, heap_bytes(key, slot));
+            self.budget.change(0, heap_bytes(slot));
         }
     }
 
@@ -309,8 +311,8 @@ impl StoreShard {
 
     /// The current index of a slot that was `found` before other writes of the same request.
     fn locate(&self, name: &LimitName<'_>, found: Option<usize>) -> Option<usize> {
-        match self.slots.get_index(found?) {
-            Some((key, _)) if name.matches(key) => found,
+        match self.slots.get(found?) {
+            Some(slot) if name.matches(&slot.key) => found,
             _ => self.find(name),
         }
     }
@@ -327,7 +329,7 @@ impl StoreShard {
                 _ => now.saturating_add(verdict.reset),
             };
             if index >= self.at_limit {
-                self.slots.swap_indices(index, self.at_limit);
+                self.slots.swap(index, self.at_limit);
                 self.at_limit += 1;
             }
         } else {
@@ -341,7 +343,7 @@ impl StoreShard {
 
     fn unprotect(&mut self, index: usize) {
         self.at_limit -= 1;
-        self.slots.swap_indices(index, self.at_limit);
+        self.slots.swap(index, self.at_limit);
     }
 
     fn insert(&mut self, name: &LimitName<'_>, policy: &Policy, now: i64) -> usize {
@@ -358,17 +360,10 @@ impl StoreShard {
             }
         }
         self.grow();
-        match self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.matches(key)) {
-            RawEntryMut::Occupied(slot) => slot.index(),
-            RawEntryMut::Vacant(slot) => {
-                let index = slot.index();
-                let key = SlotKey { identifier: CompactString::new(name.identifier), policy: name.policy };
-                self.budget.change(0, heap::text(&key.identifier));
-                let state = Slot { state: LimitState::new(policy.kind), expires_at: i64::MIN, rank: 0 };
-                slot.insert_hashed_nocheck(name.hash, key, state);
-                index
-            }
-        }
+        let identifier = CompactString::new(name.identifier);
+        self.budget.change(0, heap::text(&identifier));
+        let key = SlotKey { identifier, policy: name.policy, hash: name.hash as u32 };
+        self.slots.push(Slot::new(key, LimitState::new(policy.kind)))
     }
 
     /// Slots by which the map grows: half as many as it has, up to the capacity, so that no memory is unused.
@@ -452,7 +447,7 @@ impl StoreShard {
         let len = self.slots.len();
         for _ in 0..len {
             self.entries_position = (self.entries_position + 1) % len;
-            let Some((_, slot)) = self.slots.get_index_mut(self.entries_position) else { continue };
+            let Some(slot) = self.slots.get_mut(self.entries_position) else { continue };
             let entries = slot.state.stored_entries();
             if entries > 0 && Some(self.entries_position) != spared {
                 let bytes = slot.state.heap_bytes();
@@ -495,10 +490,10 @@ impl StoreShard {
                 self.sweep_position = 0;
             }
             // A slot that is removed or unprotected is replaced by another, which is visited next.
-            match self.slots.get_index_mut(self.sweep_position) {
+            match self.slots.get_mut(self.sweep_position) {
                 None => break,
-                Some((_, slot)) if slot.expires_at <= now => self.remove(self.sweep_position),
-                Some((_, slot)) if self.sweep_position < self.at_limit && slot.rank <= now => {
+                Some(slot) if slot.expires_at <= now => self.remove(self.sweep_position),
+                Some(slot) if self.sweep_position < self.at_limit && slot.rank <= now => {
                     slot.rank = USED_UP;
                     self.unprotect(self.sweep_position);
                 }
@@ -530,14 +525,13 @@ impl StoreShard {
     pub(super) fn remove_where(
         &mut self,
         matches: impl Fn(&SlotKey) -> bool,
-        mut removed: impl FnMut(&SlotKey, &Slot),
+        mut removed: impl FnMut(&Slot),
     ) {
         // From the end, since a removal only moves slots after it.
         for index in (0..self.slots.len()).rev() {
-            if let Some((key, slot)) = self.slots.get_index(index)
-                && matches(key)
-            {
-                removed(key, slot);
+            let slot = &self.slots[index];
+            if matches(&slot.key) {
+                removed(slot);
                 self.remove(index);
             }
         }
@@ -548,9 +542,9 @@ impl StoreShard {
             self.unprotect(index);
             index = self.at_limit;
         }
-        if let Some((key, slot)) = self.slots.swap_remove_index(index) {
+        if let Some(slot) = self.slots.swap_remove(index) {
             self.count_entries(slot.state.stored_entries(), 0);
-            self.budget.change(heap_bytes(&key, &slot), 0);
+            self.budget.change(heap_bytes(&slot), 0);
             if !self.has_gaps {
                 self.count_map(self.room, true);
             }
@@ -560,23 +554,22 @@ impl StoreShard {
     /// The content, counted slot by slot.
     #[cfg(test)]
     pub(super) fn counted_bytes(&self) -> usize {
-        map_bytes(self.room, self.has_gaps)
-            + self.slots.iter().map(|(key, slot)| heap_bytes(key, slot)).sum::<usize>()
+        map_bytes(self.room, self.has_gaps) + self.slots.iter().map(heap_bytes).sum::<usize>()
     }
 }
 
-/// Bytes of a slot in the map, with its hash.
-const SLOT_BYTES: usize = size_of::<SlotKey>() + size_of::<Slot>() + size_of::<u64>();
+/// Bytes of a slot in the map.
+const SLOT_BYTES: usize = size_of::<Slot>();
 
 /// Bytes of a map with room for `room` slots: a list of them, and a table of their indexes.
 fn map_bytes(room: usize, has_gaps: bool) -> usize {
-    let table = heap::hash_table(room, size_of::<usize>());
+    let table = heap::hash_table(room, size_of::<u32>());
     heap::block(room * SLOT_BYTES) + if has_gaps { 2 * table } else { table }
 }
 
 /// Heap bytes of a slot, without its place in the map.
-fn heap_bytes(key: &SlotKey, slot: &Slot) -> usize {
-    heap::text(&key.identifier) + slot.state.heap_bytes()
+fn heap_bytes(slot: &Slot) -> usize {
+    heap::text(&slot.key.identifier) + slot.state.heap_bytes()
 }
 
 /// [`StoreShard::with_rule`]

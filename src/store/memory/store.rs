@@ -191,11 +191,11 @@ impl MemoryStore {
         for shard in shards {
             shard.lock().remove_where(
                 |key| matches(key) && named(key.policy).is_some(),
-                |key, slot| {
-                    if let Some(policy) = named(key.policy)
+                |slot| {
+                    if let Some(policy) = named(slot.key.policy)
                         && policy.with_rule(now, |rule| slot.state.is_used(rule, now))
                     {
-                        let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
+                        let (policy, identifier) = (policy.name.clone(), slot.key.identifier.to_string());
                         cleared.push(ClearedLimit { policy, identifier });
                     }
                 },
@@ -227,7 +227,7 @@ impl MemoryStore {
         LimitName { hash: hasher.finish(), policy, identifier }
     }
 
-    /// Uses bits that the shards' maps don't use: theirs are the lowest and the highest.
+    /// Uses bits that the shards' maps don't use: theirs are the lowest 32.
     pub(super) fn shard_of(&self, name: &LimitName<'_>) -> usize {
         (name.hash >> 32) as usize & (self.shards.len() - 1)
     }
