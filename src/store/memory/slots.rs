@@ -84,7 +84,7 @@ impl Slots {
 
 /// A hash for the table, which uses the lowest and the highest bits.
 fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
+    (u64::from(hash) << 32) | u64::from(hash)
 }
 
 impl std::ops::Index<usize> for Slots {
