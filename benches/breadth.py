@@ -177,7 +177,7 @@ def two_workers(stand):
 
 def at_rest(stand):
     def wakeups(pid):
-        return sum(int(count) for text in threads(pid, "status") for count in re.findall(r"voluntary_ctxt_switches:\s+(\d+)", text))
+        return sum(int(count) for text in threads(pid, "status") for count in re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M))
 
     with stand.running(Work()) as pid:
         wrk(1)

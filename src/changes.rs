@@ -1,11 +1,12 @@
 //! Wakes threads that rest until something changes that other threads decide about: the bans, the API keys, the hosts
-//! of an upstream, the configuration in force.
+//! of an upstream and their ejections, the configuration in force.
 
 use std::sync::LazyLock;
 
 use tokio::sync::watch;
 
-/// All threads of the process: a change is rare, and a thread that it does not concern rests again.
+/// All threads of the process: a thread that a change does not concern rests again. Each pauses after a change, because
+/// there may be many in a flood.
 static NEWEST: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::Sender::new(()));
 
 /// Wakes the threads that rest. To be called after the change.

@@ -22,9 +22,8 @@ use crate::{
 
 /// The interval of housekeeping while there is something to do.
 const TICK: Duration = Duration::from_millis(100);
-/// The longest interval: with limits in the store, which expire, and without.
+/// The longest interval: limits and bans expire, and the clock may have been set.
 const REST: Duration = Duration::from_secs(1);
-const REST_WHEN_EMPTY: Duration = Duration::from_secs(10);
 /// Number of limits examined per round, to drop expired ones.
 const SWEEP: usize = 20_000;
 /// Maximum time for workers to abort running requests and release their leases.
@@ -94,23 +93,20 @@ impl App {
     /// unexpected. Cancel-safe.
     pub async fn housekeeping(&mut self, limit: Instant) -> bool {
         let Self { workers, housekeeping: Housekeeping { pause, due }, .. } = self;
-        let is_resting = *pause > TICK;
-        let end_of_rest = async {
-            if is_resting {
-                return workers.busy().await;
-            }
-            workers.ended().await;
-            false
-        };
-        let ended = timeout_at((*due).min(limit).into(), end_of_rest).await.ok();
-        let working = ended.unwrap_or(true);
-        let is_busy = ended.is_some() || workers.busy().now_or_never().is_some();
-        let removed = self.memory.sweep(SWEEP);
-        self.reloader.shared.bans.tick();
-        let most = if self.memory.stats().keys == 0 { REST_WHEN_EMPTY } else { REST };
-        *pause = if is_busy || removed > 0 { TICK } else { (*pause * 2).min(most) };
+        let until = (*due).min(limit).into();
+        let (mut is_busy, mut is_working) = (false, true);
+        if *pause > TICK {
+            is_busy = timeout_at(until, workers.busy()).await.is_ok();
+        } else {
+            // A busy worker does not cut the shortest pause shorter.
+            is_working = timeout_at(until, workers.ended()).await.is_err();
+        }
+        is_busy |= workers.busy().now_or_never().is_some();
+        let has_expired = self.memory.sweep(SWEEP) > 0;
+        let has_more = self.reloader.shared.bans.tick();
+        *pause = if is_busy || has_expired || has_more { TICK } else { (*pause * 2).min(REST) };
         *due = Instant::now() + *pause;
-        working
+        is_working
     }
 
     /// Whether every worker has made progress since this last returned true. Workers without requests do so soon after

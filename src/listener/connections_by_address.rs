@@ -15,8 +15,8 @@ use slab::Slab;
 /// other before any of them has sent a request.
 const SAFE_FROM_OWN: Duration = Duration::from_secs(1);
 
-/// Each change takes constant time; the ranks, which only a choice needs, are brought up to date before it. That takes
-/// logarithmic time for each address that has changed: in a flood, each newcomer needs a choice.
+/// A change leaves the rank of its address, which only a choice needs, to be brought up to date by the next choice or
+/// after [`MAX_UNRANKED`] others. That takes logarithmic time: in a flood, each newcomer needs a choice.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionsByAddress {
     connections: Slab<TrackedConnection>,
@@ -126,9 +126,12 @@ impl ConnectionsByAddress {
             })
         });
         self.addresses[address].connections += 1;
+        let order = self.next_idle();
         let connection = &mut self.connections[key];
         connection.address = Some(address);
-        if connection.idle.is_some() {
+        if let Some((of_idle, _)) = &mut connection.idle {
+            // Others of the address may have become idle before it was known: it is the last of its list.
+            *of_idle = order;
             self.link(address, key);
         }
         self.changed(address);

@@ -410,6 +410,7 @@ impl<S: StoreAdmin + 'static> ServedConnection<S> {
 
     /// Responds to a head that hyper could not parse.
     async fn refuse(&self, refused: Box<RefusedHead>) {
+        self.registered.set_busy();
         let response = {
             let worker = self.current.worker();
             proxy::refuse_head(&worker, &worker.client(&self.client), refused.fault, &refused.head)
@@ -447,6 +448,7 @@ impl<S: StoreAdmin + 'static> ServedConnection<S> {
         let state = Rc::clone(&self.state);
         let end = ClientHttp2Connection::new(io.clone(), service, streams, state).await;
         if let Http2End::Abuse(abuse) = end {
+            self.registered.set_busy();
             self.current.worker().record_flood(self.peer, abuse);
             self.failures.abused(&self.metrics, self.peer, abuse);
         }

@@ -50,7 +50,7 @@ pub(super) struct WorkerConnections {
     closed: Notify,
     /// Open connections that are not known to be idle.
     busy: Cell<usize>,
-    /// Notified when a connection begins, ends or gets its first request after it was idle.
+    /// Notified when a connection begins or ends, becomes idle, or gets its first request after it was idle.
     stirred: Notify,
 }
 
@@ -206,7 +206,7 @@ impl WorkerConnections {
         self.busy.get() > 0
     }
 
-    /// Ready if a connection began, ended or became busy since the last call, or once one does. Cancel-safe.
+    /// Ready if a connection began, ended, or became busy or idle since the last call, or once one does. Cancel-safe.
     pub(super) async fn stirred(&self) {
         self.stirred.notified().await;
     }
@@ -310,6 +310,8 @@ impl RegisteredConnection {
     /// connection.
     pub(super) fn set_idle(&self) {
         if !self.is_idle.replace(true) {
+            // Its last request may have ended since the last tick.
+            self.connections.stirred.notify_one();
             self.connections.busy.update(|busy| busy - 1);
             self.connections.table.set_idle(&self.entry);
         }

@@ -13,6 +13,8 @@ use tokio::{runtime, task::LocalSet};
 use super::{SharedUpstream, names::WANTED, resolver::NameResolver};
 use crate::{changes::Changes, config::model};
 
+/// The pause after a change, before the thread looks whether there are names.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How often the thread looks for new names.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -40,6 +42,8 @@ async fn keep_resolved(in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::
         let names: Vec<_> = upstreams.iter().flat_map(|upstream| upstream.names()).collect();
         if names.is_empty() {
             changes.next().await;
+            // In a flood of bans, there are many changes.
+            tokio::time::sleep(PAUSE).await;
             continue;
         }
         let has_changed = resolver.follow(&settings);

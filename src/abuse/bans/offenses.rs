@@ -89,7 +89,7 @@ impl OffenseRecorder {
         }
     }
 
-    /// Hands over the notes. To be called every 100 ms.
+    /// Hands over the notes. To be called with each tick of the worker.
     pub fn flush(&self) {
         let [mut addresses, mut users] = self.pending.each_ref().map(RefCell::borrow_mut);
         let dropped = self.dropped.take();

@@ -318,18 +318,16 @@ impl BanTable {
     }
 
     /// Removes ended bans, and counts the offenses that wait, unless they are counted where instances share their
-    /// limits. To be called every 100 ms.
-    pub fn tick(&self) {
+    /// limits. To be called soon after a worker has handed over offenses. Returns whether more bans may have ended.
+    pub fn tick(&self) -> bool {
         let now = self.clock.now();
-        for _ in 0..MAX_EXPIRED / MAX_PER_LOCK {
-            if self.is_empty() || !self.change_index(|index| index.expire(now, MAX_PER_LOCK)) {
-                break;
-            }
-        }
+        let expire = |_| !self.is_empty() && self.change_index(|index| index.expire(now, MAX_PER_LOCK));
+        let has_more = (0..MAX_EXPIRED / MAX_PER_LOCK).all(expire);
         self.counter.lock().expire(now);
         if !self.is_shared_counting.load(Relaxed) {
             self.count_locally(self.take_pending(usize::MAX));
         }
+        has_more
     }
 }
 

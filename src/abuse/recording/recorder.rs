@@ -167,7 +167,7 @@ impl Recorder {
         }
     }
 
-    /// Hands over the records. To be called every 100 ms; never waits.
+    /// Hands over the records. To be called with each tick of the worker; never waits.
     pub fn flush(&self) {
         let pending = &mut *self.pending.borrow_mut();
         let mut dropped = std::mem::take(&mut pending.capacity).dropped;
