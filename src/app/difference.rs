@@ -309,7 +309,7 @@ mod tests {
         let old = testing::config();
         let mut new = old.clone();
         change(&mut new);
-        let difference = Difference::between(&old, new.clone(), true);
+        let difference = Difference::between(&old, new, true);
         (difference.changed, difference.needs_restart)
     }
 
@@ -426,10 +426,7 @@ mod tests {
         assert_eq!(changed(|config| config.bans.push(rule(5))), ["ban hammering: added"]);
         old.bans.push(rule(5));
         let new = Config { bans: vec![rule(6)], ..old.clone() };
-        assert_eq!(
-            Difference::between(&old, new.clone(), true).changed,
-            ["ban hammering: after 5/1m → 6/1m"]
-        );
+        assert_eq!(Difference::between(&old, new, true).changed, ["ban hammering: after 5/1m → 6/1m"]);
     }
 
     #[test]
@@ -455,7 +452,7 @@ mod tests {
         assert_eq!((in_force.workers, &in_force.admin), (old.workers, &old.admin));
         assert_eq!(in_force.access_log, old.access_log, "nobody would write it");
         assert_eq!(in_force.client_limits.connections, 7);
-        let changed = Difference::between(&old, new.clone(), true).changed;
+        let changed = Difference::between(&old, new, true).changed;
         assert!(
             old.access_log.format == AccessLogFormat::Combined
                 || changed.iter().any(|line| line.starts_with("access_log.format: "))
@@ -477,7 +474,7 @@ mod tests {
         );
         new.abuse.secret = None;
         new.store.redis = Some(redis("redis://other:word@elsewhere"));
-        let Difference { changed, needs_restart, .. } = Difference::between(&old, new.clone(), true);
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, new, true);
         assert_eq!(changed, ["abuse.secret: *** → none"]);
         assert_eq!(needs_restart, ["store.redis.url: redis://***@host:6379 → redis://***@elsewhere"]);
     }
@@ -566,7 +563,7 @@ mod tests {
     fn listener_changes(old: Vec<Listener>, new: Vec<Listener>) -> (Config, Vec<String>, Vec<String>) {
         let old = Config { listeners: old, ..testing::config() };
         let new = Config { listeners: new, ..old.clone() };
-        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new.clone(), true);
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new, true);
         (in_force, changed, needs_restart)
     }
 
