@@ -34,7 +34,7 @@ fn a_policy_shows_how_close_clients_come_and_what_another_limit_would_do() {
     browser.shows("main section .columns", "would be spared");
     is_content(&browser);
     browser.go("/policies/inspect?limit=many");
-    browser.shows("#wrong-limit", "expected a whole number");
+    browser.shows("#wrong-limit", "limit: expected a number from 1 to 1000000000");
     browser.shows("main section .tiles", "5 of 3");
     // Without a script, the form works alike.
     let page = get(tollgate.admin, "/policies/inspect?limit=2", &[]).text();
