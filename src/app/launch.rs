@@ -311,8 +311,6 @@ fn watch_certificates(tls: &TlsContexts, in_force: &Arc<ActiveConfig>) -> io::Re
             let upstreams = in_force.snapshot().upstreams.clone();
             if tls.all().is_empty() && !upstreams.iter().any(|upstream| upstream.has_files()) {
                 runtime.block_on(changes.next());
-                thread::sleep(CERTIFICATE_INTERVAL);
-                continue;
             }
             thread::sleep(CERTIFICATE_INTERVAL);
             tls.reload_changed_files();

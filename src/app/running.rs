@@ -94,14 +94,14 @@ impl App {
     pub async fn housekeeping(&mut self, limit: Instant) -> bool {
         let Self { workers, housekeeping: Housekeeping { pause, due }, .. } = self;
         let until = (*due).min(limit).into();
-        let (mut is_busy, mut is_working) = (false, true);
-        if *pause > TICK {
-            is_busy = timeout_at(until, workers.busy()).await.is_ok();
+        let (is_woken, is_working) = if *pause > TICK {
+            let woken = timeout_at(until, workers.busy()).await.ok();
+            (woken == Some(true), woken != Some(false))
         } else {
             // A busy worker does not cut the shortest pause shorter.
-            is_working = timeout_at(until, workers.ended()).await.is_err();
-        }
-        is_busy |= workers.busy().now_or_never().is_some();
+            (false, timeout_at(until, workers.ended()).await.is_err())
+        };
+        let is_busy = is_woken || workers.busy().now_or_never() == Some(true);
         let has_expired = self.memory.sweep(SWEEP) > 0;
         let has_more = self.reloader.shared.bans.tick();
         *pause = if is_busy || has_expired || has_more { TICK } else { (*pause * 2).min(REST) };

@@ -121,8 +121,8 @@ fn own_limits(peaks: &PolicyPeaks) -> Vec<(&LimitPeaks, u64)> {
             None => limits.push((limit, limit.suggested)),
         }
     }
-    // A longer window must not allow less than a shorter one. Of those that nothing is known of, the limit stays. What a
-    // shorter window has denied never reached the longer ones, so that they are not lowered then.
+    // A longer window must not allow less than a shorter one. A window without a suggestion keeps its limit. Windows longer
+    // than one that has denied are not lowered: they did not see the denied requests.
     let (mut least, mut has_denied) = (0, false);
     let rising = limits.into_iter().map(|(limit, suggested)| {
         let suggested = suggested.unwrap_or(limit.units);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(suggested(tiers(Some(180), Some(90))), [180, 180]);
         assert_eq!(suggested(tiers(Some(20), None)), [20, 500]);
         assert_eq!(suggested(tiers(None, None)), [0; 0]);
-        // What the minute has denied, the hour has not seen: it stays.
+        // The hour has not seen the requests that the minute has denied: its limit stays.
         let mut denying = tiers(Some(180), Some(300));
         denying[0].shares = vec![ShareOfKeys { above: 100, up_to: None, keys: 1, share: 0.1 }];
         assert_eq!(suggested(denying), [180, 500]);

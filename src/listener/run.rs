@@ -160,7 +160,8 @@ pub async fn run<S: StoreAdmin + 'static>(
 }
 
 /// Flushes the worker's metrics and records several times a second while it is busy. A worker without requests rests
-/// until a connection begins, ends or gets a request, something changes in other threads, or its signal is asked for.
+/// until a connection begins, ends, gets a request or becomes idle, something changes in other threads, or its signal is
+/// asked for.
 async fn tick<S: StoreAdmin>(
     current: Rc<CurrentWorker<S>>,
     connections: Rc<WorkerConnections>,

@@ -48,7 +48,7 @@ impl Condition {
         self.hosts.is_empty() && self.paths.is_empty() && self.methods.is_empty() && self.values.is_empty()
     }
 
-    /// Whether it asks for what no route can: TLS, addresses or rates.
+    /// Whether it has a condition that a route cannot have: TLS, addresses or rates.
     pub(super) fn is_more_than_a_route(&self) -> bool {
         self.is_tls.is_some() || !self.from.is_empty() || !self.not_from.is_empty() || self.rate.is_some()
     }
@@ -321,7 +321,7 @@ fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition
     }
     if matches!(name, "src") {
         if let Some(value) = values.iter().find(|value| !is_network(value)) {
-            // What a file has is not repeated: it may be any file.
+            // The message does not repeat a value of a file, which may be any file.
             return Err(match words.iter().any(|word| word == "-f") {
                 true => "the file has a value that is no address".to_owned(),
                 false => format!("`{value}` is no address"),

@@ -63,7 +63,7 @@ struct Converter<'c> {
     is_closed: bool,
     /// How many routes the frontends before the present one have.
     earlier_routes: usize,
-    /// What each route asks of requests; as many as there are routes.
+    /// The condition of each route, in the order of the routes.
     matching: Vec<Condition>,
     /// Whether a route of the present frontend is left out, since an earlier frontend takes its requests.
     is_left_out: bool,
@@ -939,7 +939,7 @@ fn is_error(route: &Map) -> bool {
 }
 
 /// Gives the route of an earlier frontend the policies and networks of a later one for the same requests, since routes
-/// hold for all listeners. Whether they do the same, and what is to be said of it.
+/// hold for all listeners. Returns whether both do the same, and the text of a note about it.
 fn tightened(earlier: &mut Map, later: &Map) -> (bool, Option<&'static str>) {
     if ["upstream", "reply", "redirect"]
         .iter()

@@ -232,7 +232,7 @@ impl<'d> Kong<'d> {
             }
             "key-auth" => {
                 if config.text("anonymous").is_some() {
-                    // What another plugin asks for, it asks for still.
+                    // The requirement of another plugin remains.
                     route.require = route.require.or(Some("none"));
                 }
                 return;
