@@ -37,6 +37,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
         let totals = counted.route(&route.name);
         Route {
             name: route.name.clone(),
+            listeners: route.listeners.clone(),
             hosts: route.hosts.iter().map(ToString::to_string).collect(),
             path: route.shown_path(),
             methods: route.methods.iter().map(ToString::to_string).collect(),

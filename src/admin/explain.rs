@@ -14,12 +14,13 @@ use super::{
     problem::Problem,
 };
 use crate::{
+    config::model::{ListenAddress, Listener},
     proxy::{
         self,
         explain::{
-            AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
-            ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict,
-            Explanation, HeaderChange,
+            AssumedHost, AssumedListener, CheckVerdict, ExplainedBodyLimit, ExplainedCheck,
+            ExplainedEndpoint, ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute,
+            ExplainedVerdict, Explanation, HeaderChange,
         },
     },
     telemetry::time::format_duration,
@@ -63,9 +64,11 @@ pub(super) async fn explanation(
     let peer = peer(request.peer.as_deref())?;
     let certificate = request.client_certificate.as_ref().map(assumed_identity).transpose()?;
     let is_https = request.url.split_once("://").map(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
-    let asked = ExplainedRequest { peer, is_https, certificate, request: request_parts(request)? };
     let (state, now) = (&context.state, context.state.clock.now());
     let config = state.active_config.snapshot();
+    let listeners = &config.rules.config().listeners;
+    let listener = request.listener.as_deref().map(|named| find_listener(named, listeners)).transpose()?;
+    let asked = ExplainedRequest { peer, is_https, certificate, listener, request: request_parts(request)? };
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
     let (rules, upstreams) = (&config.rules, &config.upstreams);
     let explained = proxy::explain::explain(rules, upstreams, &context.store, &state.bans, asked, now);
@@ -107,6 +110,31 @@ fn explained_certificate(certificate: &TlsIdentity) -> dto::ExplainedCertificate
             have issued the certificate"
                 .to_owned(),
     }
+}
+
+/// The index of the listener with this name or address. The address of one that listens on all addresses has it, too.
+fn find_listener(named: &str, listeners: &[Listener]) -> Result<usize, Problem> {
+    let by_name = listeners.iter().position(|listener| listener.name.as_deref() == Some(named));
+    let by_address = |is_same: &dyn Fn(&ListenAddress) -> bool| {
+        listeners.iter().position(|listener| listener.addresses.iter().any(is_same))
+    };
+    let including = || {
+        let address = ListenAddress::Tcp(named.parse().ok()?);
+        by_address(&|other| other.overlaps(&address))
+    };
+    let found = by_name.or_else(|| by_address(&|other| other.to_string() == named)).or_else(including);
+    found.ok_or_else(|| {
+        let known = listeners.iter().map(|listener| match &listener.name {
+            Some(name) => format!("{name} ({})", listener.shown_addresses()),
+            None => listener.shown_addresses(),
+        });
+        let known: Vec<_> = known.collect();
+        let named = named.escape_debug();
+        Problem::bad_request(format!(
+            "no listener has the name or the address {named}; the listeners: {}",
+            known.join(", ")
+        ))
+    })
 }
 
 fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
@@ -181,8 +209,13 @@ impl From<Explanation> for dto::Explanation {
             let AssumedHost { host, because } = assumed;
             dto::AssumedHost { host, because }
         });
+        let assumed_listener = explained.assumed_listener.map(|assumed| {
+            let AssumedListener { listener, because } = assumed;
+            dto::AssumedListener { listener, because }
+        });
         Self {
             assumed_host,
+            assumed_listener,
             client_address,
             user,
             // Filled in by the caller: it is assumed, not explained.
@@ -275,6 +308,7 @@ mod tests {
             headers: headers.into_iter().collect(),
             peer: None,
             client_certificate: None,
+            listener: None,
         };
         let parts = request_parts(request)?;
         let host = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap().to_owned());
@@ -316,6 +350,28 @@ mod tests {
             (Some(""), Some("CN=acme"), None),
         ] {
             assert!(read(pem, subject, fingerprint).is_err(), "{pem:?} {subject:?} {fingerprint:?}");
+        }
+    }
+
+    #[test]
+    fn listeners_are_found_by_name_or_by_address() {
+        let [any, local, unnamed] =
+            ["0.0.0.0:80", "127.0.0.1:81", "[::1]:0"].map(|address| address.parse().unwrap());
+        let named =
+            |name: &str, address| Listener { name: Some(name.to_owned()), ..Listener::plain(address) };
+        let listeners = [named("public", any), named("internal", local), Listener::plain(unnamed)];
+        for (text, found) in [
+            ("public", 0),
+            ("internal", 1),
+            ("0.0.0.0:80", 0),
+            ("127.0.0.1:80", 0),
+            ("127.0.0.1:81", 1),
+            ("[::1]:0", 2),
+        ] {
+            assert_eq!(find_listener(text, &listeners).unwrap(), found, "{text}");
+        }
+        for text in ["", "Public", "127.0.0.1", "127.0.0.2:81", "[::1]:80"] {
+            assert!(find_listener(text, &listeners).is_err(), "{text}");
         }
     }
 

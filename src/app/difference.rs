@@ -57,15 +57,24 @@ pub(super) fn lacks_key_store(old: &Config, new: &Config) -> bool {
     old.api_keys.as_ref().is_none_or(|old| !old.store && keys.file.is_none())
 }
 
-/// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses.
+/// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses. A listener
+/// that `new` lacks keeps its settings. It loses its name if `new` gives that to another one whose socket is open: routes
+/// for the name must not hold on a listener that the file no longer has.
 fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
     // Several may have port 0, so each is used once.
-    let mut new: Vec<&Listener> = new.iter().collect();
-    let settings = |old: &Listener| match new.iter().position(|new| new.addresses == old.addresses) {
-        Some(index) => new.remove(index).clone(),
-        None => old.clone(),
+    let mut unused: Vec<&Listener> = new.iter().collect();
+    let settings = |old: &Listener| {
+        let index = unused.iter().position(|new| new.addresses == old.addresses)?;
+        Some(unused.remove(index).clone())
     };
-    old.iter().map(settings).collect()
+    let configured: Vec<Option<Listener>> = old.iter().map(settings).collect();
+    let names: HashSet<String> = configured.iter().flatten().filter_map(|new| new.name.clone()).collect();
+    let kept = |old: &Listener| {
+        let name = old.name.clone().filter(|name| !names.contains(name));
+        Listener { name, ..old.clone() }
+    };
+    let in_force = configured.into_iter().zip(old).map(|(new, old)| new.unwrap_or_else(|| kept(old)));
+    in_force.collect()
 }
 
 /// Lists whose items have names, and the noun for an item.
@@ -91,9 +100,11 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     for (list, noun) in NAMED {
         let (old, new) = (items(&old_values, list), items(&new_values, list));
-        comparison.compare_named((list, noun), old, new, &mut lines);
+        comparison.compare_named((list, noun), &by_name(old), &by_name(new), &mut lines);
     }
     let (old_listeners, new_listeners) = (listeners(&old_values), listeners(&new_values));
+    let [old_listeners, new_listeners] = [&old_listeners, &new_listeners]
+        .map(|of| of.iter().map(|(addresses, settings)| (&**addresses, settings)).collect::<Vec<_>>());
     comparison.compare_named(("listeners", "listener"), &old_listeners, &new_listeners, &mut lines);
     if kept_names(old, new) != kept_names(new, old) {
         lines.push("routes: order changed".to_owned());
@@ -145,20 +156,20 @@ impl Comparison<'_> {
         }
     }
 
-    /// Reports items of `list` that were added or removed, and the changes in the others. `noun`: the noun for an item.
+    /// Reports items of `list` that were added or removed, and the changes in the others. Each item is beside the name by
+    /// which it is compared. `noun`: the noun for an item.
     fn compare_named(
         &mut self,
         (list, noun): (&str, &str),
-        old: &[Value],
-        new: &[Value],
+        old: &[(&str, &Value)],
+        new: &[(&str, &Value)],
         lines: &mut Vec<String>,
     ) {
-        let (olds, news) = (by_name(old), by_name(new));
-        for gone in old.iter().map(name).filter(|name| !news.contains_key(name)) {
+        let [olds, news] = [old, new].map(|items| items.iter().copied().collect::<HashMap<_, _>>());
+        for gone in old.iter().map(|(name, _)| name).filter(|name| !news.contains_key(*name)) {
             lines.push(format!("{noun} {gone}: removed"));
         }
-        for item in new {
-            let name = name(item);
+        for &(name, item) in new {
             let Some(before) = olds.get(name) else {
                 lines.push(format!("{noun} {name}: added"));
                 continue;
@@ -205,23 +216,23 @@ fn items<'a>(values: &'a Value, list: &str) -> &'a [Value] {
     values.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The listeners, each with its addresses as its name.
-fn listeners(values: &Value) -> Vec<Value> {
-    let named = |listener: &Value| {
+/// The listeners' addresses, each with the other settings. A listener has a name only if it is given one, and a reload
+/// may change it, so listeners are compared by their addresses.
+fn listeners(values: &Value) -> Vec<(String, Value)> {
+    let by_address = |listener: &Value| {
         let mut settings = listener.as_object().cloned().unwrap_or_default();
         // One without settings is its address alone.
         let address = settings.remove("address").unwrap_or_else(|| listener.clone());
-        settings.insert("name".to_owned(), Value::String(written(&address)));
-        Value::Object(settings)
+        (written(&address), Value::Object(settings))
     };
-    items(values, "listeners").iter().map(named).collect()
+    items(values, "listeners").iter().map(by_address).collect()
 }
 
 fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn by_name(items: &[Value]) -> HashMap<&str, &Value> {
+fn by_name(items: &[Value]) -> Vec<(&str, &Value)> {
     items.iter().map(|item| (name(item), item)).collect()
 }
 
@@ -550,6 +561,7 @@ mod tests {
 
     fn listener(port: u16, tls: Option<Tls>) -> Listener {
         Listener {
+            name: None,
             addresses: vec![address(port)],
             has_proxy_protocol: false,
             redirect: None,
@@ -629,6 +641,30 @@ mod tests {
         // In another order, nothing is another.
         let (_, changed, needs_restart) = listener_changes(old.clone(), old.into_iter().rev().collect());
         assert_eq!((changed.len(), needs_restart.len()), (0, 0));
+    }
+
+    #[test]
+    fn names_of_open_sockets_change_at_once_and_name_one_listener_each() {
+        let named = |port, name: &str| Listener { name: Some(name.to_owned()), ..listener(port, None) };
+        let old = vec![named(80, "public"), named(81, "internal"), listener(82, None)];
+        let new = vec![listener(82, None), named(81, "public"), named(83, "internal")];
+        let (in_force, changed, needs_restart) = listener_changes(old, new);
+        // Port 80 is not in the file, where its name is that of port 81. Port 83 is not open.
+        assert_eq!(in_force.listeners, [listener(80, None), named(81, "public"), listener(82, None)]);
+        assert_eq!(
+            changed,
+            ["listener 127.0.0.1:80: name public → none", "listener 127.0.0.1:81: name internal → public"]
+        );
+        assert_eq!(needs_restart, ["listener 127.0.0.1:80: removed", "listener 127.0.0.1:83: added"]);
+        // A name whose new address is not open yet stays where it is.
+        let (in_force, changed, _) = listener_changes(vec![named(80, "a")], vec![named(83, "a")]);
+        assert_eq!((in_force.listeners, changed), (vec![named(80, "a")], Vec::new()));
+    }
+
+    #[test]
+    fn listeners_of_routes_are_told() {
+        let on = |config: &mut Config, name: &str| config.routes[0].listeners = vec![name.to_owned()];
+        assert_eq!(changed(|config| on(config, "internal")), ["route all: listeners none → internal"]);
     }
 
     #[test]

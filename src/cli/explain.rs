@@ -12,9 +12,9 @@ use super::{
     terminal::{has_colours, moment, printable, table},
 };
 use crate::admin::dto::{
-    AssumedCertificate, AssumedHost, ExplainedBodyLimit, ExplainedCertificate, ExplainedCheck,
-    ExplainedEndpoint, ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser,
-    Explanation, HeaderChange, HeaderValues,
+    AssumedCertificate, AssumedHost, AssumedListener, ExplainedBodyLimit, ExplainedCertificate,
+    ExplainedCheck, ExplainedEndpoint, ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute,
+    ExplainedUser, Explanation, HeaderChange, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -39,6 +39,10 @@ pub(super) struct Args {
     /// A file of PEM with the certificate that the client would prove to hold; it is taken for verified
     #[arg(long, value_name = "FILE", value_parser = certificates, value_hint = ValueHint::FilePath)]
     pub client_cert: Option<String>,
+    /// The listener on which the request comes in, by its name or one of its addresses [default: any; if the route depends
+    /// on it, the first that serves the request]
+    #[arg(long, value_name = "NAME|ADDRESS", value_hint = ValueHint::Other)]
+    pub listener: Option<String>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -87,10 +91,10 @@ fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
             lines.push(value.clone());
         }
     }
-    let (method, url, peer) = (args.method.clone(), args.url.clone(), args.peer.clone());
+    let Args { method, url, peer, listener, .. } = args.clone();
     let client_certificate =
         args.client_cert.clone().map(|pem| AssumedCertificate { pem: Some(pem), ..Default::default() });
-    let request = ExplainedRequest { method, url, headers, peer, client_certificate };
+    let request = ExplainedRequest { method, url, headers, peer, client_certificate, listener };
     let mut allowed = false;
     let text = client::post_json(
         &args.options,
@@ -109,6 +113,9 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     let mut text = String::new();
     if let Some(AssumedHost { host, because }) = &explanation.assumed_host {
         text += &format!("host      {}: {}\n", printable(host), printable(because));
+    }
+    if let Some(AssumedListener { listener, because }) = &explanation.assumed_listener {
+        text += &format!("listener  {}: {}\n", printable(listener), printable(because));
     }
     let address = &explanation.client_address;
     text += &format!("address   {}: {}\n", printable(&address.address), printable(&address.because));
@@ -247,6 +254,10 @@ mod tests {
     fn explanation() -> Explanation {
         Explanation {
             assumed_host: Some(AssumedHost { host: "api.example.com".into(), because: "assumed".into() }),
+            assumed_listener: Some(AssumedListener {
+                listener: "internal".into(),
+                because: "assumed".into(),
+            }),
             client_address: crate::admin::dto::ExplainedAddress {
                 address: "203.0.113.7".into(),
                 because: "from x-forwarded-for, sent by the trusted proxy 10.0.0.1".into(),
@@ -303,6 +314,7 @@ mod tests {
             page(&explanation(), false),
             "\
 host      api.example.com: assumed
+listener  internal: assumed
 address   203.0.113.7: from x-forwarded-for, sent by the trusted proxy 10.0.0.1
 user      -: cookie session: not sent
 cert      CN=acme: assumed

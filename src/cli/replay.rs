@@ -102,7 +102,7 @@ fn json(report: &Report) -> String {
 }
 
 fn text(report: &Report, most_rows: usize) -> String {
-    let Report { requests, forbidden, refused, unchecked, .. } = report;
+    let Report { requests, forbidden, refused, unchecked, unknown, .. } = report;
     let mut text = match (&report.first, &report.last) {
         (Some(first), Some(last)) => {
             format!("{} from {} to {} UTC\n", count(*requests, "request"), moment(first), moment(last))
@@ -121,6 +121,9 @@ fn text(report: &Report, most_rows: usize) -> String {
             "Refused before the policies (a ban, a missing credential, a body that is too long): {}\n",
             share(*unchecked, *requests)
         );
+    }
+    if *unknown > 0 {
+        text += &format!("Not decided, since the log lacks the listener: {}\n", share(*unknown, *requests));
     }
     if !report.policies.is_empty() {
         let head = ["POLICY", "MODE", "CHECKED", "DENIED", "DELAYED", "KEYS DENIED", "NOT IN LOG"];

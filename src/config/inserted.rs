@@ -83,7 +83,7 @@ fn entry<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 
 /// The name of an item of a list; for a listener, its addresses. A listener without settings is its address alone.
 fn name(item: &Value) -> Option<String> {
-    match item.get("name").or_else(|| item.get("address")).unwrap_or(item) {
+    match item.get("address").or_else(|| item.get("name")).unwrap_or(item) {
         Value::String(name) => Some(name.clone()),
         Value::Array(addresses) => {
             let addresses: Option<Vec<_>> = addresses.iter().map(Value::as_str).collect();

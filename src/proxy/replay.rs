@@ -58,6 +58,8 @@ pub enum ReplayedVerdict {
     Refused,
     /// It did not reach the policies: according to the log, it was refused before.
     Unchecked,
+    /// It is not decided: its route depends on the listener on which it came in, and the log does not have that.
+    Unknown,
 }
 
 /// The decision of one policy on one request.
@@ -244,6 +246,7 @@ impl<'r, S: Store> Replay<'r, S> {
             Some(RefusedBy::Access { .. }) => ReplayedVerdict::Forbidden,
             Some(RefusedBy::Policies(_) | RefusedBy::MissingKey(_)) => ReplayedVerdict::Denied,
             Some(RefusedBy::Log) => ReplayedVerdict::Unchecked,
+            Some(RefusedBy::UnknownListener) => ReplayedVerdict::Unknown,
             // After the first two: a log lacks these facts, and a failure of the store was returned above.
             Some(
                 RefusedBy::Head(_)
@@ -268,7 +271,8 @@ impl<'r, S: Store> Replay<'r, S> {
         if !has_host && self.takes_any_host {
             request.headers.insert(HOST, ANY_HOST);
         } else if !has_host {
-            host::assume(self.rules, request);
+            // Whether the route depends on the listener is decided later.
+            host::assume(self.rules, request, self.rules.router.distinct_listeners());
         }
         has_host
     }

@@ -11,7 +11,7 @@ use crate::{
     config::model::Route,
     identity::{AddressIdentifier, ClientIp, Credentials, Identity, RequestAttributes, RequestKeyFault},
     limit::algorithm::metadata_list::Entry,
-    router::{Host, Target},
+    router::{Host, RequestParts, Target},
     tls::TlsIdentity,
 };
 
@@ -32,7 +32,7 @@ pub(super) struct RequestFacts<'a> {
     pub(super) is_peer_trusted: bool,
     /// The verified certificate of the connection.
     pub(super) certificate: Option<&'a TlsIdentity>,
-    /// The index of the listener. `None`: any may receive the request.
+    /// The index of the listener. `None`: any may receive the request, or nobody knows which one did.
     pub(super) listener: Option<usize>,
     /// The length of the body, in bytes; more may follow if its length was not announced. `None`: nobody knows.
     pub(super) body_length: Option<u64>,
@@ -46,6 +46,11 @@ impl<'a> RequestFacts<'a> {
         let Self { request, is_peer_trusted, certificate, .. } = *self;
         let key = key.as_ref().and_then(|key| key.as_deref().ok());
         Credentials { headers: &request.headers, is_peer_trusted, certificate, key }
+    }
+
+    /// The parts of the request for `target` that decide its route, if it comes in on the listener of this index.
+    pub(super) fn parts<'p>(&'p self, target: &'p Target, listener: usize) -> RequestParts<'p> {
+        RequestParts { method: &self.request.method, target, headers: &self.request.headers, listener }
     }
 }
 

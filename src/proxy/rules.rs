@@ -70,7 +70,7 @@ impl Rules {
     ) -> Result<Self, InvalidHeaderValue> {
         let keys = config.api_keys.as_ref().map(|settings| RequestKeys::new(settings, &config.user, keys));
         Ok(Self {
-            router: Router::new(&config.routes),
+            router: Router::with_listeners(&config.routes, &config.listeners),
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
             access,
             cors: config

@@ -120,6 +120,8 @@ pub(super) enum RefusedBy {
     Listener(Box<Reply>),
     /// No route matches.
     Routing(Rejection),
+    /// Its route depends on the listener on which it came in, and nobody knows that.
+    UnknownListener,
     Ban(BanMatch),
     /// It lacks the credential that the route requires, or its API key is not valid.
     Credential(CredentialFault),
@@ -168,7 +170,7 @@ impl RefusedBy {
                 rules.quotas.unidentified(PolicyOutcome::unidentified(policy, &rules.policies[policy]))
             }
             Self::Policies(decisive) => rules.quotas.denial(outcomes, decisive, headers),
-            Self::Store | Self::Log => Reply::undecided(),
+            Self::Store | Self::Log | Self::UnknownListener => Reply::undecided(),
         }
     }
 }
@@ -190,10 +192,29 @@ pub(super) fn find<'r, C: Caller<'r>>(
     check_access(caller, rules.access.everywhere(), client, None)?;
     caller.check_listener(facts, &target)?;
     let identity = caller.identify(rules, facts);
-    let route = rules.router.find(&facts.request.method, &target, headers).map_err(RefusedBy::Routing)?;
+    let route = find_route(rules, facts, &target)?;
     let is_peer = facts.peer == client.ip;
     let address = (!is_peer).then(|| rules.address_identifier(client.ip));
     Ok(Found { target, client, address, identity, route })
+}
+
+/// The index of the request's route.
+fn find_route(rules: &Rules, facts: &RequestFacts<'_>, target: &Target) -> Result<usize, RefusedBy> {
+    let find = |listener| rules.router.find_on(&facts.parts(target, listener));
+    let found = match facts.listener {
+        Some(listener) => find(listener),
+        None => {
+            let [first, others @ ..] = rules.router.distinct_listeners() else {
+                return Err(RefusedBy::UnknownListener);
+            };
+            let found = find(*first);
+            if others.iter().any(|other| find(*other) != found) {
+                return Err(RefusedBy::UnknownListener);
+            }
+            found
+        }
+    };
+    found.map_err(RefusedBy::Routing)
 }
 
 /// The source of the response to an admitted request.

@@ -128,7 +128,7 @@ fn passes(verdict: ReplayedVerdict) -> Option<bool> {
     match verdict {
         ReplayedVerdict::Admitted | ReplayedVerdict::ShadowDenied => Some(true),
         ReplayedVerdict::Denied | ReplayedVerdict::Forbidden | ReplayedVerdict::Refused => Some(false),
-        ReplayedVerdict::Unchecked => None,
+        ReplayedVerdict::Unchecked | ReplayedVerdict::Unknown => None,
     }
 }
 

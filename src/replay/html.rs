@@ -12,7 +12,7 @@ const HEIGHT: u64 = 120;
 
 /// The page. Lists up to `most_rows` keys and clients.
 pub fn page(report: &Report, most_rows: usize) -> String {
-    let Report { requests, denied, shadow_denied, forbidden, refused, unchecked, .. } = report;
+    let Report { requests, denied, shadow_denied, forbidden, refused, unchecked, unknown, .. } = report;
     let tiles = [
         ("Requests", *requests, ""),
         ("Denied", *denied, "bad"),
@@ -20,6 +20,7 @@ pub fn page(report: &Report, most_rows: usize) -> String {
         ("Refused by deny or allow", *forbidden, ""),
         ("Without a route, or malformed", *refused, ""),
         ("Refused before the policies", *unchecked, ""),
+        ("Not decided", *unknown, ""),
     ];
     let has_shadow = report.policies.iter().any(|policy| policy.mode == "shadow");
     let markup = html! {

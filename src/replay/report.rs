@@ -23,6 +23,8 @@ pub struct Report {
     /// Requests that Tollgate refused before the policies, according to the log: for a ban, or because of a too long
     /// body.
     pub unchecked: u64,
+    /// Requests whose route depends on the listener on which they came in. Logs do not have it, so they were not decided.
+    pub unknown: u64,
     /// Lines that can't be read.
     pub unreadable: UnreadableLines,
     /// Logs without a request.
@@ -78,6 +80,13 @@ impl Report {
             notes.push(format!(
                 "{} without a host in the log. Each was taken to be for the host of the first route that matches.",
                 count(self.without_host, "request")
+            ));
+        }
+        if self.unknown > 0 {
+            notes.push(format!(
+                "{} not decided: the route depends on the listener, which no log has. To replay them, log each listener on \
+                 its own, and use a configuration with its routes alone.",
+                count(self.unknown, "request")
             ));
         }
         if self.late > 0 {

@@ -45,6 +45,7 @@ pub(super) struct Tally {
     forbidden: u64,
     refused: u64,
     unchecked: u64,
+    unknown: u64,
     bars: Bars,
     policies: Vec<PolicyTally>,
 }
@@ -118,6 +119,7 @@ impl Tally {
             forbidden: 0,
             refused: 0,
             unchecked: 0,
+            unknown: 0,
             bars: Bars::default(),
             policies: policies.iter().map(tally).collect(),
         }
@@ -150,6 +152,7 @@ impl Tally {
             ReplayedVerdict::Forbidden => self.forbidden += 1,
             ReplayedVerdict::Refused => self.refused += 1,
             ReplayedVerdict::Unchecked => self.unchecked += 1,
+            ReplayedVerdict::Unknown => self.unknown += 1,
         }
         self.requests
     }
@@ -170,6 +173,7 @@ impl Tally {
             forbidden: self.forbidden,
             refused: self.refused + notes.not_http,
             unchecked: self.unchecked,
+            unknown: self.unknown,
             unreadable: notes.unreadable.clone(),
             without_requests: notes.without_requests.clone(),
             broken_off: notes.broken_off.clone(),

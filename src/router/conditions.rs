@@ -8,7 +8,7 @@ use super::{
     pattern::{ComparedPath, Pattern},
 };
 use crate::{
-    config::model::{DotSegments, HostPattern, Route},
+    config::model::{DotSegments, HostPattern, Listener, Route},
     router::{cookies, preflight_method, query_values},
 };
 
@@ -24,20 +24,18 @@ pub enum Mismatch {
     Query(usize),
     /// The cookie with this index in [`Route::cookies`].
     Cookie(usize),
+    /// The listener on which the request came in.
+    Listener,
 }
 
-/// The parts of a request that conditions read, apart from the path.
-pub(super) struct RequestParts<'a> {
-    method: &'a Method,
-    pub(super) host: Option<&'a Host>,
-    query: Option<&'a str>,
-    headers: &'a HeaderMap,
-}
-
-impl<'a> RequestParts<'a> {
-    pub(super) fn new(method: &'a Method, target: &'a Target, headers: &'a HeaderMap) -> Self {
-        Self { method, host: target.host(), query: target.query(), headers }
-    }
+/// The parts of a request that decide its route.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestParts<'a> {
+    pub method: &'a Method,
+    pub target: &'a Target,
+    pub headers: &'a HeaderMap,
+    /// The index of the listener on which the request came in.
+    pub listener: usize,
 }
 
 /// The conditions of a route.
@@ -46,9 +44,8 @@ pub(super) struct CompiledRoute {
     pub(super) path: Pattern,
     pub(super) hosts: Vec<HostPattern>,
     methods: Vec<Method>,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    query: Vec<(String, String)>,
-    cookies: Vec<(String, String)>,
+    /// `None`, as for most routes: it has none of these conditions, so that a request costs one look for all of them.
+    pub(super) rare: Option<Box<RareConditions>>,
     pub(super) dot_segments: DotSegments,
     /// Whether the proxy responds to CORS preflights itself: they match by the method that they ask for.
     handles_preflights: bool,
@@ -56,8 +53,61 @@ pub(super) struct CompiledRoute {
     pub(super) strip: Option<Pattern>,
 }
 
+/// The conditions that few routes have.
+#[derive(Debug)]
+pub(super) struct RareConditions {
+    headers: Vec<(HeaderName, HeaderValue)>,
+    query: Vec<(String, String)>,
+    cookies: Vec<(String, String)>,
+    /// The indexes of the listeners that the route is for. Empty: none of them is open yet. `None`: all.
+    pub(super) listeners: Option<Vec<usize>>,
+}
+
+impl RareConditions {
+    /// Those of `route`. `listeners`: the configuration's.
+    fn new(route: &Route, listeners: &[Listener]) -> Option<Box<Self>> {
+        let Route { headers, query, cookies, listeners: names, .. } = route;
+        if headers.is_empty() && query.is_empty() && cookies.is_empty() && names.is_empty() {
+            return None;
+        }
+        let is_named = |listener: &Listener| listener.name.as_ref().is_some_and(|name| names.contains(name));
+        let named = listeners.iter().enumerate().filter(|(_, listener)| is_named(listener));
+        Some(Box::new(Self {
+            headers: headers.clone(),
+            query: query.clone(),
+            cookies: cookies.clone(),
+            listeners: (!names.is_empty()).then(|| named.map(|(index, _)| index).collect()),
+        }))
+    }
+
+    fn mismatch(&self, request: &RequestParts<'_>) -> Option<Mismatch> {
+        let is_other = |listeners: &Vec<usize>| !listeners.contains(&request.listener);
+        if self.listeners.as_ref().is_some_and(is_other) {
+            return Some(Mismatch::Listener);
+        }
+        let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
+            request.headers.get_all(name).iter().any(|sent| sent == value)
+        };
+        if let Some(field) = self.headers.iter().position(|field| !is_sent(field)) {
+            return Some(Mismatch::Header(field));
+        }
+        let query = request.target.query().unwrap_or_default();
+        let has_parameter = |(name, value): &(String, String)| {
+            query_values(query, name).any(|sent| *sent == *value.as_bytes())
+        };
+        if let Some(parameter) = self.query.iter().position(|parameter| !has_parameter(parameter)) {
+            return Some(Mismatch::Query(parameter));
+        }
+        let has_cookie = |(name, value): &(String, String)| {
+            cookies(request.headers, name).any(|sent| sent == value.as_bytes())
+        };
+        self.cookies.iter().position(|cookie| !has_cookie(cookie)).map(Mismatch::Cookie)
+    }
+}
+
 impl CompiledRoute {
-    pub(super) fn new(route: &Route) -> Self {
+    /// Compiles `route`. `listeners`: the configuration's.
+    pub(super) fn new(route: &Route, listeners: &[Listener]) -> Self {
         let mut methods = route.methods.clone();
         if methods.contains(&Method::GET) {
             methods.push(Method::HEAD);
@@ -66,9 +116,7 @@ impl CompiledRoute {
             path: Pattern::new(&route.path, route.matching),
             hosts: route.hosts.clone(),
             methods,
-            headers: route.headers.clone(),
-            query: route.query.clone(),
-            cookies: route.cookies.clone(),
+            rare: RareConditions::new(route, listeners),
             dot_segments: route.dot_segments,
             handles_preflights: route.cors.is_some(),
             strip: stripped_prefix(route),
@@ -84,28 +132,13 @@ impl CompiledRoute {
             return Some(Mismatch::Path);
         }
         let is_host = |host: &Host| self.hosts.iter().any(|pattern| is_host(pattern, host.name()));
-        if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
+        if !self.hosts.is_empty() && !request.target.host().is_some_and(is_host) {
             return Some(Mismatch::Host);
         }
         if !self.methods.is_empty() && !self.has_method(request.method) && !self.handles_preflight(request) {
             return Some(Mismatch::Method);
         }
-        let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
-            request.headers.get_all(name).iter().any(|sent| sent == value)
-        };
-        if let Some(field) = self.headers.iter().position(|field| !is_sent(field)) {
-            return Some(Mismatch::Header(field));
-        }
-        let has_parameter = |(name, value): &(String, String)| {
-            query_values(request.query.unwrap_or_default(), name).any(|sent| *sent == *value.as_bytes())
-        };
-        if let Some(parameter) = self.query.iter().position(|parameter| !has_parameter(parameter)) {
-            return Some(Mismatch::Query(parameter));
-        }
-        let has_cookie = |(name, value): &(String, String)| {
-            cookies(request.headers, name).any(|sent| sent == value.as_bytes())
-        };
-        self.cookies.iter().position(|cookie| !has_cookie(cookie)).map(Mismatch::Cookie)
+        self.rare.as_ref()?.mismatch(request)
     }
 
     /// Methods are case-sensitive (RFC 9110, 9.1), but some services accept `post` for POST, just as they accept other

@@ -1,5 +1,7 @@
 //! The routes in order, and the first of them that matches a request.
 
+use std::collections::HashMap;
+
 use http::{HeaderMap, Method, StatusCode};
 
 use super::{
@@ -10,7 +12,9 @@ use super::{
 };
 use crate::{
     config::model::RouteIndex,
-    config::model::{DotSegments, PathCase, PathMatching, PathRegexSet, Route, TrailingSlash, trim_slash},
+    config::model::{
+        DotSegments, Listener, PathCase, PathMatching, PathRegexSet, Route, TrailingSlash, trim_slash,
+    },
 };
 
 /// Finds the route of a request. An index of paths and hosts, and a combined search for regular expressions, keep the
@@ -26,13 +30,22 @@ pub struct Router {
     regex_set: Option<PathRegexSet>,
     /// Whether any route ignores letter case.
     folds_case: bool,
+    /// See [`Router::distinct_listeners`].
+    distinct_listeners: Vec<usize>,
 }
 
 impl Router {
-    /// `routes`: in the order in which they are tried.
+    /// A router for requests of one listener without a name. `routes`: in the order in which they are tried.
     pub fn new(routes: &[Route]) -> Self {
+        Self::with_listeners(routes, &[])
+    }
+
+    /// A router for the requests of `listeners`.
+    pub fn with_listeners(routes: &[Route], listeners: &[Listener]) -> Self {
+        let compiled: Vec<_> = routes.iter().map(|route| CompiledRoute::new(route, listeners)).collect();
         let mut router = Self {
-            routes: routes.iter().map(CompiledRoute::new).collect(),
+            distinct_listeners: distinct_listeners(&compiled, listeners.len()),
+            routes: compiled,
             index: RouteIndex::default(),
             regexes: Vec::new(),
             regex_set: None,
@@ -57,22 +70,36 @@ impl Router {
     /// # Errors
     /// 404 if there is none. 400 if an origin with another interpretation of the path would expect another route or
     /// none, or if the route refuses dot segments.
-    pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
-        let request = RequestParts::new(method, target, headers);
+    pub fn find_on(&self, request: &RequestParts<'_>) -> Result<usize, Rejection> {
+        let target = request.target;
         let path = self.compared(target.literal_path(), target.has_upper_case);
-        let found = self.first(&request, &path, 1)?.ok_or(Rejection::not_found("No route matches."))?;
+        let found = self.first(request, &path, 1)?.ok_or(Rejection::not_found("No route matches."))?;
         let ambiguities = target.ambiguities.without(self.routes[found].path.intended_ambiguities);
         let readings = 1 + ambiguities.subsets().count();
         for interpretation in ambiguities.subsets() {
             let path = interpretation.interpret(target.path())?;
-            if self.first(&request, &self.compared(&path, true), readings)? != Some(found) {
+            if self.first(request, &self.compared(&path, true), readings)? != Some(found) {
                 return Err(AMBIGUOUS);
             }
         }
         if let Some(path) = target.unresolved_path() {
-            self.check_dot_segments(&request, found, path)?;
+            self.check_dot_segments(request, found, path)?;
         }
         Ok(found)
+    }
+
+    /// [`Router::find_on`] for a request on the first listener.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
+        self.find_on(&RequestParts { method, target, headers, listener: 0 })
+    }
+
+    /// One listener, by its index, of each group whose requests take the same routes. It is the first listener alone,
+    /// unless routes have `listeners`.
+    pub fn distinct_listeners(&self) -> &[usize] {
+        &self.distinct_listeners
     }
 
     /// Checks that `path`, with its dot segments, has the same route as without them.
@@ -99,14 +126,13 @@ impl Router {
     }
 
     /// The first route that matches the request by its literal path, and the reasons why previous routes do not match:
-    /// the decision of [`Router::find`], explained.
-    pub fn explain(&self, method: &Method, target: &Target, headers: &HeaderMap) -> RouteExplanation {
-        let request = RequestParts::new(method, target, headers);
-        let path = self.compared(target.literal_path(), true);
-        let matched = self.first(&request, &path, 1).ok().flatten();
+    /// the decision of [`Router::find_on`], explained.
+    pub fn explain(&self, request: &RequestParts<'_>) -> RouteExplanation {
+        let path = self.compared(request.target.literal_path(), true);
+        let matched = self.first(request, &path, 1).ok().flatten();
         let before = self.routes.iter().enumerate().take(matched.unwrap_or(self.routes.len()));
         let mut passed_over: Vec<(usize, Mismatch)> =
-            before.filter_map(|(index, route)| Some((index, route.mismatch(&request, &path)?))).collect();
+            before.filter_map(|(index, route)| Some((index, route.mismatch(request, &path)?))).collect();
         let all = passed_over.len();
         if all > MAX_PASSED_OVER {
             // Routes for other paths need no explanation.
@@ -145,7 +171,7 @@ impl Router {
         readings: usize,
     ) -> Result<Option<usize>, Rejection> {
         let matches = |index: usize| self.routes[index].matches(request, path);
-        let host = request.host.filter(|_| self.index.has_hosts()).map(Host::name);
+        let host = if self.index.has_hosts() { request.target.host().map(Host::name) } else { None };
         let first = self.index.first(host, trim_slash(&path.folded), matches);
         if self.regexes.first().is_none_or(|regex| first.is_some_and(|first| first < *regex)) {
             return Ok(first);
@@ -168,6 +194,24 @@ impl Router {
             }
         }
     }
+}
+
+/// See [`Router::distinct_listeners`]. `count`: the number of listeners.
+fn distinct_listeners(routes: &[CompiledRoute], count: usize) -> Vec<usize> {
+    let mut routes_of: Vec<Vec<usize>> = vec![Vec::new(); count.max(1)];
+    for (index, route) in routes.iter().enumerate() {
+        let listeners = route.rare.as_ref().and_then(|rare| rare.listeners.as_ref());
+        for &listener in listeners.into_iter().flatten() {
+            routes_of[listener].push(index);
+        }
+    }
+    let mut firsts: HashMap<Vec<usize>, usize> = HashMap::new();
+    for (listener, routes) in routes_of.into_iter().enumerate() {
+        firsts.entry(routes).or_insert(listener);
+    }
+    let mut distinct: Vec<_> = firsts.into_values().collect();
+    distinct.sort_unstable();
+    distinct
 }
 
 const AMBIGUOUS: Rejection =

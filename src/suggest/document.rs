@@ -96,7 +96,8 @@ pub(super) fn write(suggestion: &Suggestion, key: &KeyRecipe, listed: usize, is_
 
 /// About the logs, and the whole suggestion.
 fn head(suggestion: &Suggestion) -> String {
-    let Suggestion { requests, first, last, spare, refused, late, without_host, spread, .. } = suggestion;
+    let Suggestion { requests, first, last, spare, refused, unknown, late, without_host, spread, .. } =
+        suggestion;
     let mut lines = vec![format!(
         "Suggested by tollgate suggest, from {} between {} and {} UTC.",
         number(*requests, "request"),
@@ -127,6 +128,12 @@ fn head(suggestion: &Suggestion) -> String {
         lines.push(format!(
             "{} reached no policy: without a route, malformed, or refused before.",
             number(*refused, "request")
+        ));
+    }
+    if *unknown > 0 {
+        lines.push(format!(
+            "{} not measured: the route depends on the listener, which no log has.",
+            number(*unknown, "request")
         ));
     }
     if *late > 0 {

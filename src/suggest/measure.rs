@@ -52,6 +52,8 @@ pub(super) struct Measured {
     pub(super) last: i64,
     /// Requests that no policy would have seen: without a route, malformed, or refused before.
     pub(super) refused: u64,
+    /// Requests whose route depends on the listener, which no log has.
+    pub(super) unknown: u64,
     pub(super) without_host: u64,
     pub(super) notes: ReadingNotes,
 }
@@ -83,14 +85,15 @@ pub(super) async fn measure(
         first: None,
         requests: 0,
         refused: 0,
+        unknown: 0,
         keys: 0,
         bytes: 0,
         release_at: FIRST_RELEASE,
     };
     let without_host = walk(config, &AdmitAll, &ManualClock::default(), &mut logs, &mut measuring).await?;
-    let Measuring { scopes, requests, first, time, refused, .. } = measuring;
-    let first = first.unwrap_or(time);
-    Ok(Measured { scopes, requests, first, last: time, refused, without_host, notes: logs.into_notes() })
+    let Measuring { scopes, requests, first, time, refused, unknown, .. } = measuring;
+    let (first, last, notes) = (first.unwrap_or(time), time, logs.into_notes());
+    Ok(Measured { scopes, requests, first, last, refused, unknown, without_host, notes })
 }
 
 /// Gives the routes of `config` these policies, in place of their own. `uses`: the routes of each policy.
@@ -115,6 +118,7 @@ struct Measuring {
     first: Option<i64>,
     requests: u64,
     refused: u64,
+    unknown: u64,
     keys: usize,
     /// For the times of requests.
     bytes: usize,
@@ -151,6 +155,7 @@ impl Visitor for Measuring {
             ReplayedVerdict::Forbidden | ReplayedVerdict::Refused | ReplayedVerdict::Unchecked => {
                 self.refused += 1;
             }
+            ReplayedVerdict::Unknown => self.unknown += 1,
         }
         if self.keys > MAX_KEYS {
             return Err(SuggestError::TooManyKeys(MAX_KEYS));

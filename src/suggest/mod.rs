@@ -120,7 +120,7 @@ pub async fn suggest(
     let uses: Vec<_> = routes.iter().map(|route| route.uses.clone()).collect();
     let counted = request.windows.iter().map(|window| counted_time(*window, DEFAULT_BUCKETS));
     let windows: Vec<_> = request.windows.iter().copied().chain(counted).collect();
-    let Measured { scopes, requests, first, last, refused, without_host, notes } =
+    let Measured { scopes, requests, first, last, refused, unknown, without_host, notes } =
         measure(config.clone(), &uses, &request.key, &windows, open()?).await?;
     if requests == 0 {
         return Err(SuggestError::NoRequests);
@@ -186,6 +186,7 @@ pub async fn suggest(
         routes,
         replayed,
         refused: refused + notes.not_http,
+        unknown,
         unreadable: notes.unreadable,
         without_requests: notes.without_requests,
         late: notes.late,

@@ -27,6 +27,8 @@ pub struct Suggestion {
     /// Requests without a route, malformed requests, lines that are not HTTP, and requests that were refused before the
     /// policies.
     pub refused: u64,
+    /// Requests whose route depends on the listener, which no log has. They were not measured.
+    pub unknown: u64,
     /// Lines that can't be read.
     pub unreadable: UnreadableLines,
     /// Logs without a request.

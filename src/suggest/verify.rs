@@ -100,9 +100,10 @@ impl Visitor for Verifying<'_> {
         match verdict {
             ReplayedVerdict::Denied => self.denied += 1,
             ReplayedVerdict::Admitted | ReplayedVerdict::ShadowDenied => {}
-            ReplayedVerdict::Forbidden | ReplayedVerdict::Refused | ReplayedVerdict::Unchecked => {
-                return Ok(());
-            }
+            ReplayedVerdict::Forbidden
+            | ReplayedVerdict::Refused
+            | ReplayedVerdict::Unchecked
+            | ReplayedVerdict::Unknown => return Ok(()),
         }
         self.requests += 1;
         if self.requests.is_multiple_of(SWEEP_EVERY) {

@@ -70,6 +70,7 @@ pub(crate) fn config() -> Config {
         resolver: Resolver { servers: Vec::new(), timeout: Duration::from_secs(5) },
         routes: vec![Route {
             name: "all".into(),
+            listeners: Vec::new(),
             hosts: Vec::new(),
             path: PathPattern::Prefix("/".into()),
             matching: PathMatching::LOOSE,

@@ -15,6 +15,9 @@ pub struct Routes {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Route {
     pub name: String,
+    /// The names of the listeners that it is for; empty: all.
+    #[serde(default)]
+    pub listeners: Vec<String>,
     pub hosts: Vec<String>,
     pub path: String,
     pub methods: Vec<String>,

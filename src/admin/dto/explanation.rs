@@ -24,6 +24,11 @@ pub struct ExplainedRequest {
     /// A certificate that the client would prove to hold, on a connection over TLS; none by default.
     #[serde(default)]
     pub client_certificate: Option<AssumedCertificate>,
+    /// The listener on which the request comes in, by its name or one of its addresses. Without it, it may be any, and is
+    /// assumed if the route depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "internal")]
+    pub listener: Option<String>,
 }
 
 /// A client certificate, in PEM or by its fields. It is assumed to be verified: neither its issuer nor its validity is
@@ -60,13 +65,16 @@ fn get() -> String {
 pub struct Explanation {
     /// The assumed host; `null` if the request names its host.
     pub assumed_host: Option<AssumedHost>,
+    /// The assumed listener; `null` if the request names it, or if its route is the same on all listeners.
+    #[serde(default)]
+    pub assumed_listener: Option<AssumedListener>,
     pub client_address: ExplainedAddress,
     /// The user, if it is known, and the source of the user ID.
     pub user: ExplainedUser,
     /// The assumed certificate; `null` if none.
     pub client_certificate: Option<ExplainedCertificate>,
     /// Listeners that would respond by themselves: with a redirect to HTTPS, or because the client has no certificate.
-    /// The rest of the explanation is about the other listeners.
+    /// The rest of the explanation is about the other listeners, unless the request names the listener.
     #[serde(default)]
     pub listeners: Vec<ExplainedListener>,
     /// `null` if the request target is malformed.
@@ -97,7 +105,8 @@ pub struct Explanation {
     #[serde(default)]
     pub body_limit: Option<ExplainedBodyLimit>,
     /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `forbidden` (by `deny` or `allow`),
-    /// `refused` (no route matches, the request is malformed, or its body is too long).
+    /// `refused` (no route matches, the request is malformed, its body is too long, or the listener that it names responds
+    /// by itself).
     #[schema(value_type = schema::Verdict)]
     pub verdict: String,
     /// The status of Tollgate's own response, or the route's; `null` if the request would be forwarded.
@@ -125,6 +134,14 @@ pub struct HeaderChange {
 pub struct AssumedHost {
     #[schema(example = "api.example.com")]
     pub host: String,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssumedListener {
+    /// Its name, or else its addresses.
+    #[schema(example = "internal")]
+    pub listener: String,
     pub because: String,
 }
 

@@ -10,8 +10,9 @@ use super::{
     super::{
         context::HandlerContext,
         dto::{
-            AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedListener,
-            ExplainedReply, ExplainedRequest, ExplainedRoute, Explanation, HeaderChange, HeaderValues,
+            AssumedHost, AssumedListener, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
+            ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, Explanation, HeaderChange,
+            HeaderValues,
         },
         explain::explanation,
         extract::Query,
@@ -21,6 +22,7 @@ use super::{
     format::{format_count, humanize_duration},
     layout::{NavItem, Page, PageFrame},
 };
+use crate::config::model::Listener;
 
 pub(super) async fn explain(
     State(context): State<Arc<HandlerContext>>,
@@ -34,7 +36,8 @@ pub(super) async fn explain(
             Some(Err(problem)) => Some(Err(problem)),
             Some(Ok(request)) => Some(explanation(&context, request).await),
         };
-        Ok(view(&form, result, context.state.clock.now()))
+        let config = context.state.active_config.snapshot();
+        Ok(view(&form, &config.rules.config().listeners, result, context.state.clock.now()))
     };
     frame.render(NavItem::Explain, page.await)
 }
@@ -54,18 +57,23 @@ pub(super) struct ExplainForm {
     headers: String,
     #[serde(default)]
     peer: String,
+    /// Empty: any.
+    #[serde(default)]
+    listener: String,
 }
 
 impl ExplainForm {
     /// The request to explain. `None` if the form is empty.
     fn request(&self) -> Option<Result<ExplainedRequest, Problem>> {
         let url = self.url.trim();
+        let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let with_headers = |headers| ExplainedRequest {
             method: if self.method.is_empty() { "GET".to_owned() } else { self.method.clone() },
             url: url.to_owned(),
             headers,
             client_certificate: None,
-            peer: Some(self.peer.trim().to_owned()).filter(|peer| !peer.is_empty()),
+            peer: given(&self.peer),
+            listener: given(&self.listener),
         };
         (!url.is_empty()).then(|| parse_headers(&self.headers).map(with_headers))
     }
@@ -86,7 +94,12 @@ fn parse_headers(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> 
     Ok(headers.into_iter().map(|(name, values)| (name, HeaderValues::Many(values))).collect())
 }
 
-fn view(form: &ExplainForm, result: Option<Result<Explanation, Problem>>, now: i64) -> Page {
+fn view(
+    form: &ExplainForm,
+    listeners: &[Listener],
+    result: Option<Result<Explanation, Problem>>,
+    now: i64,
+) -> Page {
     let body = html! {
         div.head {
             div {
@@ -97,7 +110,7 @@ fn view(form: &ExplainForm, result: Option<Result<Explanation, Problem>>, now: i
         div.columns.turned {
             section aria-labelledby="request" {
                 div.bar-head { h2 #request { "Request" } }
-                (request_form(form))
+                (request_form(form, listeners))
             }
             section aria-labelledby="answer" {
                 div.bar-head { h2 #answer { "Answer" } }
@@ -112,7 +125,7 @@ fn view(form: &ExplainForm, result: Option<Result<Explanation, Problem>>, now: i
     Page { title: "Explain".to_owned(), body }
 }
 
-fn request_form(form: &ExplainForm) -> Markup {
+fn request_form(form: &ExplainForm, listeners: &[Listener]) -> Markup {
     html! {
         form.card.pad.stack method="get" action="/explain" data-keep {
             label { span { "URL" }
@@ -124,6 +137,14 @@ fn request_form(form: &ExplainForm) -> Markup {
                 }
                 label { span { "Peer address" }
                     input type="text" name="peer" value=(form.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
+                }
+            }
+            @if listeners.len() > 1 {
+                label { span { "Listener" }
+                    select name="listener" {
+                        option value="" { "any" }
+                        @for listener in listeners.iter().map(Listener::shown) { option value=(listener) selected[form.listener == listener] { (listener) } }
+                    }
                 }
             }
             label { span { "Headers, one per line" }
@@ -145,6 +166,7 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
             }
             dl.facts.reasons {
                 @if let Some(AssumedHost { host, because }) = &explanation.assumed_host { (fact("Host", &html! { (host) }, because)) }
+                @if let Some(AssumedListener { listener, because }) = &explanation.assumed_listener { (fact("Listener", &html! { (listener) }, because)) }
                 (fact("Client address", &html! { (components::address_link(&explanation.client_address.address)) }, &explanation.client_address.because))
                 (fact("User", &components::user_link(explanation.user.user.as_deref()), &explanation.user.because))
                 @for ExplainedListener { listener, reply, because } in &explanation.listeners {
@@ -283,7 +305,7 @@ mod tests {
             headers: "</textarea><script>".into(),
             ..ExplainForm::default()
         };
-        let page = view(&form, Some(Err(Problem::bad_request("<b>"))), 0).body.into_string();
+        let page = view(&form, &[], Some(Err(Problem::bad_request("<b>"))), 0).body.into_string();
         assert!(
             !page.contains("<script>") && page.contains("&lt;/textarea&gt;") && page.contains("&lt;b&gt;")
         );

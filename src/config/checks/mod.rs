@@ -18,3 +18,4 @@ pub(super) mod route_coverage;
 pub(super) mod spoofable_headers;
 pub(super) mod unreachable_limits;
 pub(super) mod unreachable_routes;
+pub(super) mod unserved_listeners;

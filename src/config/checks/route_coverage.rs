@@ -72,7 +72,8 @@ fn expression_key(regex: &PathRegex) -> PathKey {
 /// Whether `earlier` matches every request that `later` matches. A route that only several earlier routes together cover
 /// is not found.
 pub(super) fn covers(earlier: &Route, later: &Route) -> bool {
-    any_or_all(&earlier.hosts, &later.hosts, covers_host)
+    any_or_all(&earlier.listeners, &later.listeners, PartialEq::eq)
+        && any_or_all(&earlier.hosts, &later.hosts, covers_host)
         && any_or_all(&earlier.methods, &later.methods, covers_method)
         && covers_preflights(earlier, later)
         && earlier.headers.iter().all(|header| later.headers.contains(header))

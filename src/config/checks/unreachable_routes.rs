@@ -3,7 +3,10 @@
 
 use http::{HeaderName, HeaderValue};
 
-use super::route_coverage::{DraftIndex, DraftRoute, covers, covers_spelling};
+use super::{
+    route_coverage::{DraftIndex, DraftRoute, covers, covers_spelling},
+    unserved_listeners::DraftListener,
+};
 use crate::{
     config::{
         model::{HostPattern, PathPattern},
@@ -32,11 +35,14 @@ pub(in crate::config) fn report_covered(drafts: &[DraftRoute<'_>], index: &Draft
     }
 }
 
-/// Warns about every route with hosts for which no certificate is. Their clients get the first certificate, and refuse
-/// it. `certified`: the names of all certificates; `None` where clients may do without one.
-pub(in crate::config) fn warn_of_uncertified(drafts: &[DraftRoute<'_>], certified: Option<&[String]>) {
-    let Some(certified) = certified else { return };
+/// Warns about every route with hosts for which none of its listeners has a certificate. Their clients get the first
+/// certificate, and refuse it.
+pub(in crate::config) fn warn_of_uncertified(drafts: &[DraftRoute<'_>], listeners: &[DraftListener<'_>]) {
+    let of_all = certified(listeners, |_| true);
     for DraftRoute { cursor, route, .. } in drafts {
+        let of_route =
+            (!route.listeners.is_empty()).then(|| certified(listeners, |listener| listener.may_take(route)));
+        let Some(certified) = of_route.as_ref().unwrap_or(&of_all) else { continue };
         let hosts = route.hosts.iter().filter(|host| !is_certified(host, certified));
         let hosts: Vec<String> = hosts.map(|host| format!("`{host}`")).collect();
         if !hosts.is_empty() {
@@ -48,6 +54,18 @@ pub(in crate::config) fn warn_of_uncertified(drafts: &[DraftRoute<'_>], certifie
             cursor.warn(message, "add a certificate with this name to `listeners`".to_owned());
         }
     }
+}
+
+/// The names of all certificates of the listeners that `is_meant` accepts. `None`: clients may do without TLS there, or
+/// nothing is served.
+fn certified(
+    listeners: &[DraftListener<'_>],
+    is_meant: impl Fn(&DraftListener<'_>) -> bool,
+) -> Option<Vec<String>> {
+    let serves = |listener: &&DraftListener<'_>| is_meant(listener) && !listener.is_redirecting;
+    let names: Option<Vec<&Vec<String>>> =
+        listeners.iter().filter(serves).map(|listener| listener.certified.as_ref()).collect();
+    names.filter(|names| !names.is_empty()).map(|names| names.into_iter().flatten().cloned().collect())
 }
 
 /// Whether a certificate is for this host, or for one of these hosts.

@@ -15,6 +15,8 @@ use crate::config::{
 /// Sockets that serve clients in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
+    /// The name by which routes refer to it.
+    pub name: Option<String>,
     pub addresses: Vec<ListenAddress>,
     /// Whether trusted proxies must begin each connection with a PROXY header, and all other peers are closed.
     pub has_proxy_protocol: bool,
@@ -33,14 +35,33 @@ impl Listener {
     /// Plain HTTP on `address`.
     pub fn plain(address: SocketAddr) -> Self {
         let addresses = vec![ListenAddress::Tcp(address)];
-        Self { addresses, has_proxy_protocol: false, redirect: None, tls: None, http2: true, max_body: None }
+        Self {
+            name: None,
+            addresses,
+            has_proxy_protocol: false,
+            redirect: None,
+            tls: None,
+            http2: true,
+            max_body: None,
+        }
+    }
+
+    /// The listener as operators see it: its name, or else its addresses.
+    pub fn shown(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.shown_addresses())
+    }
+
+    /// Its addresses in a line.
+    pub fn shown_addresses(&self) -> String {
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
+        addresses.join(", ")
     }
 }
 
 /// Leaves out settings that are not set; without any, it is the address alone.
 impl Serialize for Listener {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { addresses, has_proxy_protocol, redirect, tls, http2, max_body } = self;
+        let Self { name, addresses, has_proxy_protocol, redirect, tls, http2, max_body } = self;
         let unix = addresses.iter().find_map(|address| match address {
             ListenAddress::Tcp(_) => None,
             ListenAddress::Unix(socket) => Some(socket),
@@ -48,8 +69,8 @@ impl Serialize for Listener {
         let access = unix.filter(|UnixSocket { mode, owner, group, .. }| {
             mode.is_some() || owner.is_some() || group.is_some()
         });
-        if let ([address], None, false, None, None, true, None) =
-            (addresses.as_slice(), access, has_proxy_protocol, redirect, tls, http2, max_body)
+        if let (None, [address], None, false, None, None, true, None) =
+            (name, addresses.as_slice(), access, has_proxy_protocol, redirect, tls, http2, max_body)
         {
             return address.serialize(serializer);
         }
@@ -57,6 +78,9 @@ impl Serialize for Listener {
         match addresses.as_slice() {
             [address] => map.serialize_entry("address", address)?,
             addresses => map.serialize_entry("address", addresses)?,
+        }
+        if let Some(name) = name {
+            map.serialize_entry("name", name)?;
         }
         if let Some(UnixSocket { mode, owner, group, .. }) = access {
             if let Some(mode) = mode {

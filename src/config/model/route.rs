@@ -16,6 +16,10 @@ use crate::config::{reader::Cursor, settings::Value};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
     pub name: String,
+    /// The names of the listeners that the route is for. Empty: all. They are names, because a reload keeps the order of
+    /// the listeners whose sockets are open, whatever their order in the new file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<String>,
     /// Empty: all.
     pub hosts: Vec<HostPattern>,
     pub path: PathPattern,

@@ -9,22 +9,23 @@ use super::{
     tls::{ListenerTlsSettings, tls},
 };
 use crate::config::{
+    checks::unserved_listeners::DraftListener,
     model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
     reader::{Cursor, MappingCursor},
     settings::{Read, Settings},
     value::{
         Invalid, bearer_token, body_size, boolean, choice, file_mode, listen_address, printable_text,
-        socket_address,
+        resource_name, socket_address,
     },
 };
 
 /// The listeners, with facts for other sections.
-pub(super) struct Listeners {
+pub(super) struct Listeners<'t> {
     pub(super) all: Vec<Listener>,
     /// Whether a listener requests certificates of clients.
     pub(super) has_client_certificates: bool,
-    /// The names of all certificates. `None`: clients may connect without TLS, or a certificate is invalid.
-    pub(super) certified: Option<Vec<String>>,
+    /// Those of the file, as routes refer to them. Also those that are invalid.
+    pub(super) drafts: Vec<DraftListener<'t>>,
 }
 
 /// One or more addresses on which clients are served in the same way.
@@ -35,6 +36,9 @@ pub(in crate::config) struct ListenerSettings<'t> {
     #[setting(either(text = LISTEN, list(text = LISTEN, SomeUnique)), example = "[0.0.0.0:8080, \"[::]:8080\"]")]
     #[setting(missing = "such as `address: 127.0.0.1:8080`")]
     address: Option<Cursor<'t>>,
+    /// The name by which routes refer to the listener.
+    #[setting(text = RESOURCE, unset = "it has none", example = "internal", see = ["routes[].listeners"])]
+    name: Option<Cursor<'t>>,
     /// The permissions of a Unix socket.
     #[setting(text = FILE_MODE, parse = file_mode, unset = "depends on the umask", example = "\"0660\"")]
     #[setting(beside = "address: \"unix:/run/tollgate.sock\"")]
@@ -69,12 +73,12 @@ pub(in crate::config) struct ListenerSettings<'t> {
     max_body: Option<usize>,
 }
 
-pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> Listeners {
+pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> Listeners<'_> {
     let Some(list) = value else {
         let all = vec![Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))];
-        return Listeners { all, has_client_certificates: false, certified: None };
+        return Listeners { all, has_client_certificates: false, drafts: Vec::new() };
     };
-    let mut certified = Some(Vec::new());
+    let mut drafts: Vec<DraftListener<'_>> = Vec::new();
     let mut listeners: Vec<Listener> = Vec::new();
     let mut has_client_certificates = false;
     let mut redirected_hsts = None;
@@ -95,10 +99,13 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             _ => "{ address: VALUE }",
         };
         let Some(mapping) = item.mapping_such_as(line) else { continue };
+        report_taken_name(item, &drafts);
+        drafts.push(DraftListener::new(item));
         let mut mapping = mapping.of(ListenerSettings::mapping());
         let Some(written) = ListenerSettings::fields(&mut mapping) else { continue };
         report_socket_access(&mapping, written.address);
         let ListenerSettings { address: value, http2, max_body, mode, owner, group, .. } = written;
+        let name = written.name.and_then(|value| value.parse(resource_name));
         let has_proxy_protocol =
             written.proxy_protocol.is_some_and(|value| proxy_protocol(value, has_trusted_proxies));
         let redirect = written.redirect.map(|value| (value, redirect(value)));
@@ -107,11 +114,9 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         has_client_certificates |=
             tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|(tls, _)| tls.client_auth.is_some()));
         mapping.finish();
-        match (&tls, &redirect) {
-            (Some(Some((_, names))), _) => certified.iter_mut().for_each(|all| all.extend_from_slice(names)),
-            // Nothing is served here.
-            (None, Some(_)) => {}
-            (None, None) | (Some(None), _) => certified = None,
+        if let Some(draft) = drafts.last_mut() {
+            draft.is_redirecting = redirect.is_some();
+            draft.certified = tls.as_ref().and_then(Option::as_ref).map(|(_, names)| names.clone());
         }
         if let (Some((value, _)), Some(_)) = (&redirect, &tls) {
             value.report("this listener already serves https, so it would redirect to itself", None);
@@ -127,7 +132,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             redirected_hsts = Some((hsts.clone(), value));
         }
         let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
-        listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls, http2, max_body });
+        listeners.push(Listener { name, addresses, has_proxy_protocol, redirect, tls, http2, max_body });
     }
     // Browsers accept the field over TLS only (RFC 6797, 7.2), so the target listeners of the redirect send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
@@ -141,7 +146,22 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             help.to_owned(),
         );
     }
-    Listeners { all: listeners, has_client_certificates, certified: certified.filter(|_| has_tls) }
+    Listeners { all: listeners, has_client_certificates, drafts }
+}
+
+/// Reports the name of the listener at `item` if another one before it has the name.
+fn report_taken_name(item: Cursor<'_>, others: &[DraftListener<'_>]) {
+    let Some((value, name)) = item.entry("name").and_then(|value| Some((value, value.interpolated()?)))
+    else {
+        return;
+    };
+    if let Some(other) = others.iter().find(|other| other.name.as_ref() == Some(&name)) {
+        let line = other.cursor.location().line;
+        let help = format!(
+            "the listener in line {line} already has it; names must be unique, since routes refer to listeners by them"
+        );
+        value.report(format!("the name `{}` is taken", value.scalar().unwrap_or_default()), help);
+    }
 }
 
 /// Reports `mode`, `owner` and `group` of an address that is not a Unix socket.

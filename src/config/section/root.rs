@@ -25,7 +25,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let mut mapping = root.mapping()?.of(Config::mapping());
     let proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
-    let Listeners { all: listeners, has_client_certificates, certified } =
+    let Listeners { all: listeners, has_client_certificates, drafts: listener_drafts } =
         listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
     let admin = listeners::admin(&mut mapping, &listeners);
     let workers = mapping.parse_or("workers", Workers::Auto, Workers::parse);
@@ -66,7 +66,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         &policies,
         &upstreams,
         identity,
-        certified.as_deref(),
+        &listener_drafts,
         api_keys.as_ref(),
     );
     let is_own = |route: &Route| route.action.upstream().is_none();

@@ -16,13 +16,14 @@ use crate::config::{
         denied_addresses, doubtful_paths, ineffective_limits, key_limits, route_actions,
         route_coverage::{DraftIndex, DraftRoute},
         unreachable_limits, unreachable_routes,
+        unserved_listeners::{self, DraftListener},
     },
     model::{
         Access, AddressList, AddressesFile, ApiKeySettings, Cors, HeaderEdits, HeaderEditsSettings,
         PathPattern, PathRegexSet, RedirectSettings, Require, Retry, Rewrite, RewriteSettings, Route,
         RouteAction, RouteDefaults, RouteReplySettings, Split, TextReader, Timeouts,
     },
-    reader::{Cursor, MappingCursor},
+    reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, ReadOver, Settings},
     value::{
         Invalid, Placeholders, body_size, cookie_name, cookie_value, field_name, field_value, host_pattern,
@@ -45,6 +46,10 @@ pub(in crate::config) struct RouteSettings<'t> {
     /// The name of the route in logs and metrics.
     #[setting(text = NAME, unset = "its path", example = "login")]
     name: Option<Cursor<'t>>,
+    /// The listeners that the route is for, by their names. Requests that come in on others take another route.
+    #[setting(list(text = RESOURCE, SomeUnique), unset = "every listener", example = "[internal]")]
+    #[setting(see = ["listeners[].name"])]
+    listeners: Option<Cursor<'t>>,
     /// The hosts that the route is for. `*.example.org` means every name below example.org.
     #[setting(list(text = HOST, SomeUnique), unset = "every host", example = "[api.example.com, \"*.example.org\"]")]
     hosts: Option<Cursor<'t>>,
@@ -151,14 +156,14 @@ pub(super) fn require_credentials(value: Option<Cursor<'_>>) -> bool {
     required.any(|required| required != Require::None.name())
 }
 
-/// Reads all routes. `None` if one is invalid. `certified`: see [`unreachable_routes::warn_of_uncertified`].
+/// Reads all routes. `None` if one is invalid.
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
     defaults: RouteDefaults,
     policies: &Policies<'_>,
     upstreams: &Upstreams<'_>,
     identity: IdentitySources,
-    certified: Option<&[String]>,
+    listeners: &[DraftListener<'_>],
     api_keys: Option<&ApiKeySettings>,
 ) -> Option<Vec<Route>> {
     let list = value?;
@@ -166,7 +171,15 @@ pub(super) fn routes(
     if items.is_empty() {
         list.report("no route is configured, so nothing would be served", None);
     }
-    let reading = RouteReading { defaults, policies, upstreams, identity, api_keys };
+    let mut listener_names: Vec<&str> = Vec::new();
+    for name in listeners.iter().filter_map(|listener| listener.name.as_deref()) {
+        if !listener_names.contains(&name) {
+            listener_names.push(name);
+        }
+    }
+    let listener_names = NameTable::new("listener", listener_names);
+    let reading =
+        RouteReading { defaults, policies, upstreams, identity, listeners: &listener_names, api_keys };
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
@@ -178,9 +191,10 @@ pub(super) fn routes(
     }
     let index = DraftIndex::new(&drafts);
     unreachable_routes::report_covered(&drafts, &index);
-    unreachable_routes::warn_of_uncertified(&drafts, certified);
+    unreachable_routes::warn_of_uncertified(&drafts, listeners);
     report_large_expressions(&drafts);
     if complete {
+        unserved_listeners::warn(listeners, &drafts);
         let of_upstream = |policy| upstreams.first_with(policy);
         ineffective_limits::warn_of_unused(&drafts, &policies.cursors, of_upstream);
         let cursors = policies.cursors.iter().enumerate();
@@ -224,6 +238,7 @@ struct RouteReading<'a, 't> {
     policies: &'a Policies<'t>,
     upstreams: &'a Upstreams<'t>,
     identity: IdentitySources,
+    listeners: &'a NameTable<'a>,
     api_keys: Option<&'a ApiKeySettings>,
 }
 
@@ -253,11 +268,14 @@ fn draft_route<'t>(
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
-    let RouteReading { defaults, policies, upstreams, identity, api_keys } = *reading;
+    let RouteReading { defaults, policies, upstreams, identity, listeners, api_keys } = *reading;
     let mut mapping = mapping.of(RouteSettings::mapping());
     let settings = RouteSettings::fields(&mut mapping)?;
     route_actions::check(&mapping);
     let name = settings.name.map(|value| Some((value, value.parse(route_name)?)));
+    let listeners = settings
+        .listeners
+        .map_or(Some(Vec::new()), |list| conditions(list, |item| listener_name(item, listeners)));
     let hosts = settings.hosts.map_or(Some(Vec::new()), |list| match list.scalar() {
         // Its own error shows the whole line.
         Some(_) => list.parse(host_in_place_of_hosts),
@@ -353,6 +371,7 @@ fn draft_route<'t>(
     };
     let mut route = Route {
         name: called,
+        listeners: listeners?,
         hosts: hosts?,
         path,
         written_path,
@@ -392,6 +411,17 @@ fn draft_route<'t>(
         route.split = Some(Box::new(Split { by: split.by, weights, routes }));
     }
     Some(DraftRoute { cursor, name, route })
+}
+
+/// The name of one of the `listeners`.
+fn listener_name(item: Cursor<'_>, listeners: &NameTable<'_>) -> Option<String> {
+    item.parse(|name| match listeners.find(name) {
+        Ok(_) => Ok(name.to_owned()),
+        Err(unknown) if listeners.name(0).is_none() => {
+            Err(unknown.suggestion("no listener has a name: give it one, as in `listeners: [{ address: 0.0.0.0:8080, name: public }]`"))
+        }
+        Err(unknown) => Err(unknown),
+    })
 }
 
 /// The error for a single host where a list of them belongs.

@@ -7,7 +7,9 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::{
     body, changes, checks, endpoint,
     explanation::{ExplainedReply, ExplainedRequest, ExplainedVerdict, Explanation, MASK},
-    host, identity, listeners, route,
+    host, identity,
+    listeners::{self, MeantListeners},
+    route,
 };
 use crate::{
     abuse::bans::BanTable,
@@ -43,9 +45,15 @@ pub async fn explain<S: Store>(
     mut asked: ExplainedRequest,
     now: i64,
 ) -> Explanation {
-    let assumed_host = host::assume(rules, &mut asked.request);
+    let is_peer_trusted = rules.trusted_proxies.contains(asked.peer);
+    let likely = asked.listener.unwrap_or_else(|| listeners::likely(rules, &asked, is_peer_trusted));
+    let assumed_host = host::assume(rules, &mut asked.request, &[likely]);
     rules.conceal_key(&mut asked.request);
-    let ExplainedRequest { request, peer, is_https, certificate } = &asked;
+    let assumed_listener = match asked.listener {
+        Some(_) => None,
+        None => listeners::assume(rules, &asked.request, likely),
+    };
+    let ExplainedRequest { request, peer, is_https, certificate, listener } = &asked;
     let length = request.headers.get(header::CONTENT_LENGTH);
     let peer_identifier = rules.address_identifier(*peer);
     let facts = RequestFacts {
@@ -53,9 +61,9 @@ pub async fn explain<S: Store>(
         survey: rules.survey(&request.headers),
         peer: *peer,
         peer_identifier: &peer_identifier,
-        is_peer_trusted: rules.trusted_proxies.contains(*peer),
+        is_peer_trusted,
         certificate: certificate.as_ref(),
-        listener: None,
+        listener: listener.or(assumed_listener.as_ref().map(|_| likely)),
         body_length: length.and_then(|length| length.to_str().ok()?.parse().ok()),
         bans: Some(bans),
     };
@@ -64,6 +72,7 @@ pub async fn explain<S: Store>(
     let (identity, user) = identity::user(rules, &facts, now);
     let explanation = Explanation {
         assumed_host,
+        assumed_listener,
         address: (address.address().into(), why_address),
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), user),
         because: "no policy applies".to_owned(),
@@ -76,6 +85,7 @@ pub async fn explain<S: Store>(
         now,
         is_peer_trusted: facts.is_peer_trusted,
         is_https: *is_https,
+        listener: *listener,
         client,
         identity,
         request_id: request_id.unwrap_or(&REQUEST_ID),
@@ -113,6 +123,8 @@ struct Explainer<'a, S> {
     is_peer_trusted: bool,
     /// Whether the request arrives over HTTPS. `None`: either way.
     is_https: Option<bool>,
+    /// The index of the listener that the question names.
+    listener: Option<usize>,
     client: ClientIp,
     identity: Identity,
     request_id: &'a HeaderValue,
@@ -148,7 +160,7 @@ impl<S: Store> Explainer<'_, S> {
         explained.reply = own_reply(&route.action, &values);
         explained.upstream = route::upstream_name(rules, route).map(str::to_owned);
         explained.endpoint = upstream.and_then(|upstream| endpoint::explain(upstream, attributes));
-        explained.body_limit = body::limit(&rules.config, route);
+        explained.body_limit = body::limit(&rules.config, route, facts.listener);
         explained.request_headers = changes::header_changes(route.request_headers.as_deref(), &values);
         explained.response_headers = changes::header_changes(route.response_headers.as_deref(), &values);
         let bans = facts.bans.map(|bans| matching_bans(bans, &context, self.now));
@@ -271,8 +283,14 @@ impl<S: Store> Explainer<'_, S> {
             RefusedBy::Head(Rejection { detail, .. }) | RefusedBy::Routing(Rejection { detail, .. }) => {
                 (ExplainedVerdict::Refused, (*detail).to_owned())
             }
-            // Only real requests are refused for these reasons.
-            RefusedBy::EarlyEnds | RefusedBy::Listener(_) | RefusedBy::BrokenBody(_) | RefusedBy::Log => {
+            RefusedBy::Listener(_) => {
+                let listener = self.explanation.listeners.first();
+                let because =
+                    listener.map(|of| format!("listener {} replies itself: {}", of.listener, of.because));
+                (ExplainedVerdict::Refused, because.unwrap_or_default())
+            }
+            // Only real requests are refused for the first two reasons, and replayed ones for the others.
+            RefusedBy::EarlyEnds | RefusedBy::BrokenBody(_) | RefusedBy::Log | RefusedBy::UnknownListener => {
                 (ExplainedVerdict::Refused, String::new())
             }
         }
@@ -314,11 +332,17 @@ impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
         Ok(())
     }
 
-    /// The request is for no particular listener, so the explanation lists the ones that would reply. Until its route is
-    /// found, it has none.
+    /// If the question names no listener, the explanation lists the ones that would reply, and goes on about the others.
+    /// Until its route is found, it has none.
     fn check_listener(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Result<(), RefusedBy> {
         if self.explanation.verdict == ExplainedVerdict::Allowed {
-            self.explanation.listeners = listeners::explain(self.rules, facts, self.is_https, target);
+            let meant = self.listener.map_or(MeantListeners::By(self.is_https), MeantListeners::One);
+            let replies = listeners::explain(self.rules, facts, meant, target);
+            let (explained, replies): (Vec<_>, Vec<_>) = replies.into_iter().unzip();
+            self.explanation.listeners = explained;
+            if let Some(reply) = replies.into_iter().next().filter(|_| self.listener.is_some()) {
+                self.note(RefusedBy::Listener(Box::new(reply)), None);
+            }
         }
         self.explanation.route = Some(route::explain(self.rules, facts, target, None));
         Ok(())

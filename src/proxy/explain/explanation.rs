@@ -19,6 +19,8 @@ pub struct ExplainedRequest {
     pub is_https: Option<bool>,
     /// The certificate that the client would have proved to hold.
     pub certificate: Option<TlsIdentity>,
+    /// The index of the listener on which it comes in. `None`: on any.
+    pub listener: Option<usize>,
 }
 
 /// The explained outcome of a request.
@@ -26,11 +28,14 @@ pub struct ExplainedRequest {
 pub struct Explanation {
     /// `None`: the request names its host.
     pub assumed_host: Option<AssumedHost>,
+    /// `None`: the question names the listener, or the route is the same on all of them.
+    pub assumed_listener: Option<AssumedListener>,
     /// The client's address in the form that limits and records use, and its source.
     pub address: (CompactString, String),
     /// The user in the form that keys use, and the source that names it; or why none does.
     pub user: (Option<CompactString>, String),
-    /// Listeners that reply to the request themselves, if they receive it. The rest is about the others.
+    /// Listeners that reply to the request themselves, if they receive it. The rest is about the others, unless the
+    /// question names the listener.
     pub listeners: Vec<ExplainedListener>,
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
@@ -110,6 +115,14 @@ pub enum ExplainedVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssumedHost {
     pub host: String,
+    pub because: String,
+}
+
+/// The listener that is taken for the one on which a request comes in, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssumedListener {
+    /// Its name, or else its addresses.
+    pub listener: String,
     pub because: String,
 }
 

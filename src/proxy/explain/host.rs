@@ -6,14 +6,19 @@ use super::explanation::AssumedHost;
 use crate::{
     config::model::{HostPattern, Route},
     proxy::rules::{Rules, parse_target},
+    router::RequestParts,
 };
 
 /// For routes that take any host.
 const ANY: &str = "localhost";
 
-/// Gives a request without a host the host of the first route that it then matches; if there is none, the first
-/// route's host. `None`: it has a host.
-pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<AssumedHost> {
+/// Gives a request without a host the host of the first route that it then matches, if it comes in on one of these
+/// `listeners`, by their indexes; if there is none, the first route's host. `None`: it has a host.
+pub(in crate::proxy) fn assume(
+    rules: &Rules,
+    request: &mut request::Parts,
+    listeners: &[usize],
+) -> Option<AssumedHost> {
     if request.uri.authority().is_some() || request.headers.contains_key(HOST) {
         return None;
     }
@@ -22,10 +27,11 @@ pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> O
         set_host(request, &example(route));
         parse_target(request, rules.survey(&request.headers), &rules.config.client_limits).is_ok_and(
             |target| {
-                rules
-                    .router
-                    .find(&request.method, &target, &request.headers)
-                    .is_ok_and(|found| found == *index)
+                let (method, headers) = (&request.method, &request.headers);
+                listeners.iter().any(|&listener| {
+                    let parts = RequestParts { method, target: &target, headers, listener };
+                    rules.router.find_on(&parts).is_ok_and(|found| found == *index)
+                })
             },
         )
     });

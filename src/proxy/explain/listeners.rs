@@ -1,24 +1,45 @@
-//! Listeners' own replies.
+//! The listener on which an explained request comes in, and the replies of listeners themselves.
 
-use http::header;
+use http::{header, request};
 
-use super::explanation::{ExplainedListener, ExplainedReply};
+use super::explanation::{AssumedListener, ExplainedListener, ExplainedReply, ExplainedRequest};
 use crate::{
     config::model::Listener,
-    proxy::{listener_reply::ListenerReply, request_context::RequestFacts, rules::Rules},
-    router::Target,
+    proxy::{
+        listener_reply::ListenerReply,
+        reply::Reply,
+        request_context::RequestFacts,
+        rules::{Rules, parse_target},
+    },
+    router::{RequestParts, Target},
 };
 
-/// The listeners that reply to the request for `target` themselves, among the ones that may receive it.
-/// `is_https`: whether it arrives over HTTPS. `None`: either way.
+/// The listeners on which a request may come in.
+#[derive(Clone, Copy)]
+pub(super) enum MeantListeners {
+    /// The one with this index.
+    One(usize),
+    /// Those with TLS, or those without. `None`: all.
+    By(Option<bool>),
+}
+
+impl MeantListeners {
+    fn contains(self, index: usize, listener: &Listener) -> bool {
+        match self {
+            Self::One(meant) => index == meant,
+            Self::By(is_https) => is_https.is_none_or(|https| https == listener.tls.is_some()),
+        }
+    }
+}
+
+/// The listeners that reply to the request for `target` themselves, among those that are `meant`, with their replies.
 pub(super) fn explain(
     rules: &Rules,
     facts: &RequestFacts<'_>,
-    is_https: Option<bool>,
+    meant: MeantListeners,
     target: &Target,
-) -> Vec<ExplainedListener> {
-    let may_come_in = |listener: &&Listener| is_https.is_none_or(|https| https == listener.tls.is_some());
-    let explained = |listener: &Listener| {
+) -> Vec<(ExplainedListener, Reply)> {
+    let explained = |(_, listener): (usize, &Listener)| {
         let response = ListenerReply::new(listener, facts.certificate.is_some())
             .filter(|response| response.is_for(&facts.request.headers, facts.is_peer_trusted))?;
         let because = match response {
@@ -27,12 +48,51 @@ pub(super) fn explain(
         };
         let reply = response.reply(target);
         let location = reply.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
-        let addresses: Vec<_> = listener.addresses.iter().map(ToString::to_string).collect();
-        Some(ExplainedListener {
-            listener: addresses.join(", "),
+        let explained = ExplainedListener {
+            listener: listener.shown_addresses(),
             reply: ExplainedReply { status: reply.status, location: location.map(str::to_owned) },
             because,
-        })
+        };
+        Some((explained, reply))
     };
-    rules.config.listeners.iter().filter(may_come_in).filter_map(explained).collect()
+    let listeners = rules.config.listeners.iter().enumerate();
+    listeners.filter(|(index, listener)| meant.contains(*index, listener)).filter_map(explained).collect()
+}
+
+/// The index of the listener on which `asked` most likely comes in: the first that may receive it and does not reply
+/// itself.
+pub(super) fn likely(rules: &Rules, asked: &ExplainedRequest, is_peer_trusted: bool) -> usize {
+    let meant = MeantListeners::By(asked.is_https);
+    let replies = |listener: &Listener| {
+        ListenerReply::new(listener, asked.certificate.is_some())
+            .is_some_and(|response| response.is_for(&asked.request.headers, is_peer_trusted))
+    };
+    let mut listeners = rules
+        .config
+        .listeners
+        .iter()
+        .enumerate()
+        .filter(|(index, listener)| meant.contains(*index, listener));
+    let first = listeners.clone().next();
+    let serving = listeners.find(|(_, listener)| !replies(listener));
+    serving.or(first).map_or(0, |(index, _)| index)
+}
+
+/// Takes the listener of this index for the one on which the request comes in, if its route depends on that. `None`: its
+/// route is the same on all listeners.
+pub(super) fn assume(rules: &Rules, request: &request::Parts, likely: usize) -> Option<AssumedListener> {
+    let target = parse_target(request, rules.survey(&request.headers), &rules.config.client_limits).ok()?;
+    let route = |listener: usize| {
+        let (method, headers) = (&request.method, &request.headers);
+        let parts = RequestParts { method, target: &target, headers, listener };
+        (rules.router.find_on(&parts), rules.router.explain(&parts).matched)
+    };
+    let on_likely = route(likely);
+    if rules.router.distinct_listeners().iter().all(|&listener| route(listener) == on_likely) {
+        return None;
+    }
+    Some(AssumedListener {
+        listener: rules.config.listeners.get(likely)?.shown(),
+        because: "assumed, because the route depends on the listener and none is named".to_owned(),
+    })
 }

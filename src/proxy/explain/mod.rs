@@ -13,6 +13,7 @@ mod route;
 
 pub use explainer::explain;
 pub use explanation::{
-    AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedListener,
-    ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange,
+    AssumedHost, AssumedListener, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
+    ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
+    HeaderChange,
 };

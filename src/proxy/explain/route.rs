@@ -17,7 +17,8 @@ pub(super) fn explain(
     route: Option<usize>,
 ) -> ExplainedRoute {
     let request = facts.request;
-    let explanation = rules.router.explain(&request.method, target, &request.headers);
+    // If nobody knows the listener, the route is the same on all of them.
+    let explanation = rules.router.explain(&facts.parts(target, facts.listener.unwrap_or_default()));
     let named = |index: usize| rules.config.routes.get(index);
     let passed_over = explanation.passed_over.iter().filter_map(|&(index, mismatch)| {
         let route = named(index)?;
@@ -69,7 +70,12 @@ fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
     if target.has_dot_segments() {
         why += &format!(" without its dot segments, and is sent as {}", target.forwarded(route.dot_segments));
     }
-    for (of, names) in [("the host is one of", hosts(route)), ("the method is one of", methods(route))] {
+    let listeners = route.listeners.join(", ");
+    for (of, names) in [
+        ("the listener is one of", listeners),
+        ("the host is one of", hosts(route)),
+        ("the method is one of", methods(route)),
+    ] {
         if !names.is_empty() {
             why += &format!(", {of} {names}");
         }
@@ -115,6 +121,7 @@ fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
             Some((name, value)) => format!("the cookie {name} is not {}", shown(value.into())),
             None => "a cookie differs".to_owned(),
         },
+        Mismatch::Listener => format!("the listener is not one of {}", route.listeners.join(", ")),
     }
 }
 

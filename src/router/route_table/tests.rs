@@ -18,6 +18,7 @@ const MATCHINGS: [PathMatching; 4] = [
 fn route(path: &str) -> Route {
     Route {
         name: path.to_owned(),
+        listeners: Vec::new(),
         hosts: Vec::new(),
         path: match path.strip_suffix('*') {
             _ if path.starts_with('~') => {
@@ -63,6 +64,11 @@ fn route(path: &str) -> Route {
 
 fn on(host: HostPattern, route: Route) -> Route {
     Route { hosts: vec![host], ..route }
+}
+
+/// The parts of a request on the first listener.
+fn parts<'a>(method: &'a Method, target: &'a Target, headers: &'a HeaderMap) -> RequestParts<'a> {
+    RequestParts { method, target, headers, listener: 0 }
 }
 
 fn find(
@@ -317,16 +323,23 @@ proptest! {
         }
         let target = Target::parse(&method, &format!("{path}{query}").parse().unwrap(), version, &headers);
         let Ok(target) = target else { return Ok(()) };
-        let request = RequestParts::new(&method, &target, &headers);
-        let scan = routes.iter().position(|route| {
-            CompiledRoute::new(route).matches(&request, &ComparedPath::new(&path))
-        });
-        let router = Router::new(&routes);
-        prop_assert_eq!(router.first(&request, &router.compared(&path, true), 1).ok().flatten(), scan);
-        let account = router.explain(&method, &target, &headers);
-        let before = account.matched.unwrap_or(routes.len());
-        prop_assert_eq!(account.passed_over.len() + account.others, before);
-        prop_assert!(account.passed_over.iter().all(|(index, _)| *index < before));
+        let listeners = listeners(["a", "b", "a.and.b"]);
+        let router = Router::with_listeners(&routes, &listeners);
+        for listener in 0..listeners.len() {
+            let request = RequestParts { listener, ..parts(&method, &target, &headers) };
+            let scan = routes.iter().position(|route| {
+                CompiledRoute::new(route, &listeners).matches(&request, &ComparedPath::new(&path))
+            });
+            prop_assert_eq!(router.first(&request, &router.compared(&path, true), 1).ok().flatten(), scan);
+            let account = router.explain(&request);
+            let before = account.matched.unwrap_or(routes.len());
+            prop_assert_eq!(account.passed_over.len() + account.others, before);
+            prop_assert!(account.passed_over.iter().all(|(index, _)| *index < before));
+            // A listener of the same group has the same route.
+            let same = router.distinct_listeners().iter().map(|&listener| RequestParts { listener, ..request });
+            let same = same.map(|request| router.find_on(&request)).any(|found| found == router.find_on(&request));
+            prop_assert!(same);
+        }
     }
 }
 
@@ -381,9 +394,79 @@ fn any_route() -> impl Strategy<Value = Route> {
                 headers: if condition == 1 { field() } else { Vec::new() },
                 query: if condition == 2 { pair() } else { Vec::new() },
                 cookies: if condition == 3 { pair() } else { Vec::new() },
+                listeners: match condition {
+                    4 => vec!["a".to_owned()],
+                    5 => vec!["b".to_owned(), "closed".to_owned()],
+                    _ => Vec::new(),
+                },
                 ..route(path)
             }
         })
+}
+
+fn listeners<const N: usize>(names: [&str; N]) -> [Listener; N] {
+    names.map(|name| Listener {
+        // An empty one is no name.
+        name: Some(name.to_owned()).filter(|name| !name.is_empty()),
+        ..Listener::plain(([127, 0, 0, 1], 8080).into())
+    })
+}
+
+#[test]
+fn a_route_for_listeners_takes_only_their_requests() {
+    let on = |names: &[&str], path: &str| Route {
+        listeners: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..route(path)
+    };
+    let routes = [
+        on(&["internal"], "/admin/*"),
+        on(&["internal", "public"], "/a"),
+        on(&["closed"], "/a"),
+        on(&["public"], "~^/[ab]$"),
+        route("/a"),
+    ];
+    let listeners = listeners(["public", "", "internal", "other"]);
+    let router = Router::with_listeners(&routes, &listeners);
+    let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("h"))]);
+    let find = |listener: usize, uri: &str| {
+        let target = Target::parse(&Method::GET, &uri.parse().unwrap(), Version::HTTP_11, &headers).unwrap();
+        let request = RequestParts { listener, ..parts(&Method::GET, &target, &headers) };
+        let explained = router.explain(&request);
+        let passed_over = explained.passed_over.into_iter().filter(|(_, why)| *why == Mismatch::Listener);
+        let passed_over: Vec<usize> = passed_over.map(|(route, _)| route).collect();
+        (router.find_on(&request).map_err(|rejection| rejection.status.as_u16()), passed_over)
+    };
+    assert_eq!(find(0, "/admin/x"), (Err(404), vec![0]));
+    assert_eq!(find(2, "/admin/x"), (Ok(0), vec![]));
+    assert_eq!(find(0, "/a"), (Ok(1), vec![]));
+    assert_eq!(find(2, "/a"), (Ok(1), vec![]));
+    assert_eq!(find(1, "/a"), (Ok(4), vec![1, 2, 3]));
+    assert_eq!(find(0, "/b"), (Ok(3), vec![]));
+    assert_eq!(find(2, "/b"), (Err(404), vec![3]));
+    // Each reading of an ambiguous path is for the same listener.
+    assert_eq!(find(0, "/admin%2Fx"), (Err(404), vec![]));
+    assert_eq!(find(2, "/admin%2Fx"), (Err(404), vec![]));
+    // The listeners without a route of their own are alike.
+    assert_eq!(router.distinct_listeners(), [0, 1, 2]);
+    assert_eq!(Router::with_listeners(&routes[4..], &listeners).distinct_listeners(), [0]);
+    assert_eq!(Router::new(&routes).distinct_listeners(), [0]);
+}
+
+#[test]
+fn an_ambiguous_path_is_read_for_its_listener_alone() {
+    let internal = Route { listeners: vec!["internal".to_owned()], ..route("/admin/*") };
+    let routes = [internal, route("/*")];
+    let router = Router::with_listeners(&routes, &listeners(["public", "internal"]));
+    let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("h"))]);
+    for uri in ["/admin%2Fx", "//admin/x", "/x/..%2Fadmin/x"] {
+        let target = Target::parse(&Method::GET, &uri.parse().unwrap(), Version::HTTP_11, &headers);
+        let Ok(target) = target else { continue };
+        let find = |listener| {
+            let request = RequestParts { listener, ..parts(&Method::GET, &target, &headers) };
+            router.find_on(&request).map_err(|rejection| rejection.status.as_u16())
+        };
+        assert_eq!((find(0), find(1)), (Ok(1), Err(400)), "{uri}");
+    }
 }
 
 #[test]
@@ -470,7 +553,7 @@ fn of_many_routes_an_explanation_names_few() {
     routes.push(route("/*"));
     let headers = HeaderMap::new();
     let target = Target::parse(&Method::GET, &Uri::from_static("/x"), Version::HTTP_10, &headers).unwrap();
-    let explained = Router::new(&routes).explain(&Method::GET, &target, &headers);
+    let explained = Router::new(&routes).explain(&parts(&Method::GET, &target, &headers));
     assert_eq!(explained.matched, Some(1_001));
     assert_eq!((explained.passed_over, explained.others), (vec![(500, Mismatch::Method)], 1_000));
 }

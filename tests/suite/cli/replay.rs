@@ -425,6 +425,38 @@ routes:
     assert!(ended.stdout.contains("1 request without a host in the log."), "{}", ended.stdout);
 }
 
+#[test]
+fn a_request_whose_route_depends_on_the_listener_is_not_decided() {
+    let directory = TempDir::new().unwrap();
+    let yaml = "listeners: [{ address: 0.0.0.0:80, name: public }, { address: 127.0.0.1:81, name: internal }]
+upstreams: { api: { endpoints: [\"http://127.0.0.1:1\"] } }
+policies:
+  strict: { algorithm: fixed_window, key: ip, limit: 1/1h }
+routes:
+  - { path: /a, listeners: [internal], upstream: api }
+  - { path: /b, listeners: [internal, public], upstream: api, policies: [strict] }
+  - { path: /c, listeners: [public], upstream: api, policies: [strict] }
+  - { path: /*, methods: [GET], upstream: api, policies: [strict] }
+";
+    fs::write(directory.path().join("proxy.yaml"), yaml).unwrap();
+    let line = |path: &str| json!({ "path": path });
+    // Two are certain: the route is the same on both listeners.
+    let lines = lines_with(&[line("/a"), line("/b"), line("/c"), line("/d")]);
+    fs::write(directory.path().join("access.log"), lines.join("\n")).unwrap();
+    let ended = run(directory.path(), &["--json", "access.log"]);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&report["unknown"], &report["refused"]), (&json!(2), &json!(0)), "{report:#}");
+    assert_eq!(of_policy(&report, "strict"), [2, 1, 0]);
+    let ended = run(directory.path(), &["access.log"]);
+    let counted = "Not decided, since the log lacks the listener: 2 (50.00 %)";
+    assert!(ended.stdout.contains(counted), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("2 requests not decided: the route depends on the listener"),
+        "{}",
+        ended.stdout
+    );
+}
+
 fn run(directory: &Path, arguments: &[&str]) -> Ended {
     tollgate_in(directory, &[], &[&["replay"], arguments].concat())
 }

@@ -113,6 +113,7 @@ fn smallest() -> Config {
         resolver: Resolver { servers: vec![], timeout: secs(5) },
         routes: vec![Route {
             name: "/*".to_owned(),
+            listeners: vec![],
             hosts: vec![],
             path: PathPattern::Prefix("/".to_owned()),
             matching: PathMatching { case: PathCase::Insensitive, trailing_slash: TrailingSlash::Either },
@@ -327,6 +328,7 @@ fn everything_that_is_said_counts() {
     let rate = |limit, window| Rate { limit, window: secs(window) };
     let route = |name: &str, path, upstream, policies, timeouts| Route {
         name: name.to_owned(),
+        listeners: vec![],
         hosts: vec![],
         path,
         matching: PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Either },

@@ -83,13 +83,14 @@ fn the_schema_is_a_schema() {
 const BEYOND: [(&str, &[&str]); 6] = [
     (
         "Settings far from each other contradict each other: the address and the token of the admin port, the scheme of a \
-         URL and `tls`, `user` and what needs users, names and paths of two routes.",
+         URL and `tls`, `user` and what needs users, names and paths of two routes, the names of listeners.",
         &[
             "admin_without_token",
             "api_keys_missing",
             "api_keys_without_keys",
             "bans_of_users",
             "credentials_required",
+            "listeners_without_names",
             "policy_named_api_keys",
             "policy_named_api_keys_beside_users",
             "policy_of_wrong_keys",

@@ -11,6 +11,7 @@ mod http2_floods;
 mod http2_fuzzing;
 mod http2_slow_readers;
 mod http2_smuggling;
+mod names;
 mod node;
 mod openssl;
 mod proxy_protocol;

@@ -54,7 +54,7 @@ const FAULTS: [(&str, &str); 10] = [
 const PRINTED: usize = 20;
 
 /// Each has to happen at least once in a run, or it has tested less than it should.
-const TO_BE_MET: [&str; 63] = [
+const TO_BE_MET: [&str; 65] = [
     "401: a malformed key",
     "401: a token that is no key",
     "401: a token that is not valid",
@@ -73,6 +73,8 @@ const TO_BE_MET: [&str; 63] = [
     "a key that is removed",
     "a preflight with a bad key",
     "a client certificate",
+    "a route for its listener",
+    "a route for other listeners",
     "admitted by the policies",
     "banned by a rule",
     "banned by an operator",
@@ -228,7 +230,7 @@ impl Run {
         let mut admin = Client::connect(tollgate.admin);
         let mut exchanges = Vec::new();
         for sent in &requests {
-            let explained = self.explain(&mut admin, sent);
+            let explained = self.explain(&mut admin, kind, sent);
             let reply = self.send(&tollgate, sent);
             let (line, forwarded) = (Value::Null, Vec::new());
             exchanges.push(Exchange { sent, explained, reply, line, forwarded });
@@ -264,7 +266,7 @@ impl Run {
         }
     }
 
-    fn explain(&self, admin: &mut Client, sent: &Sent) -> Value {
+    fn explain(&self, admin: &mut Client, kind: Kind, sent: &Sent) -> Value {
         let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, value) in &sent.headers {
             headers.entry(*name).or_default().push(value);
@@ -279,6 +281,9 @@ impl Run {
         if sent.listener == (Listener::Tls { has_certificate: true }) {
             let pem = fs::read_to_string(&self.certificates.client.cert).unwrap();
             asked["client_certificate"] = json!({ "pem": pem });
+        }
+        if kind != Kind::Replayable {
+            asked["listener"] = json!(sent.listener.address().to_string());
         }
         let json = [("content-type", "application/json")];
         let reply = admin.request("POST", "/v1/explain", &json, asked.to_string().as_bytes());
@@ -680,6 +685,14 @@ impl Run {
             };
             self.meet(name, !is_well_formed && reply.status == status);
         }
+        let route = &explained["route"];
+        let is_for = |because: &Value| because.as_str().unwrap().contains("the listener is one of");
+        self.meet("a route for its listener", is_well_formed && is_for(&route["because"]));
+        let is_for_others =
+            |passed: &Value| passed["because"].as_str().unwrap().contains("the listener is not");
+        let passed_over = route["passed_over"].as_array();
+        let is_passed_over = passed_over.is_some_and(|routes| routes.iter().any(is_for_others));
+        self.meet("a route for other listeners", is_passed_over);
         self.meet("a client certificate", !explained["client_certificate"].is_null());
         self.meet("no route: 404", is_well_formed && !has_route && reply.status == 404);
         self.meet("no verdict", verdict.is_none());

@@ -203,7 +203,11 @@ pub fn configuration(
         banned.extend(bans.into_iter().filter(|_| dice.chance(12)));
     }
     let reads_tokens = users.contains("jwt");
-    let yaml = with_prices(&mut Dice(Rng::with_seed(!seed)), &yaml, &names);
+    let mut yaml = with_prices(&mut Dice(Rng::with_seed(!seed)), &yaml, &names);
+    // No log has the listener.
+    if kind != Kind::Replayable {
+        yaml = with_listeners(&mut Dice(Rng::with_seed(seed.rotate_left(32))), &yaml, has_tls);
+    }
     Configuration { yaml, kind, bans: banned, has_trap, has_tls, inexact, keys, reads_tokens, upstreams }
 }
 
@@ -226,6 +230,19 @@ fn with_prices(dice: &mut Dice, yaml: &str, policies: &[String]) -> String {
         priced += &format!("{before}policies: [{}]{after}", names.join(", "));
     }
     priced
+}
+
+/// The configuration with some of the routes for some of the listeners.
+fn with_listeners(dice: &mut Dice, yaml: &str, has_tls: bool) -> String {
+    let lists = ["plain", "plain, redirecting", "redirecting", "plain, secure", "secure"];
+    let lists = if has_tls { &lists[..] } else { &lists[..3] };
+    let line = |line: &str| match line.strip_prefix("  - { name: r") {
+        Some(rest) if dice.chance(20) => {
+            format!("  - {{ listeners: [{}], name: r{rest}\n", dice.pick(lists))
+        }
+        _ => format!("{line}\n"),
+    };
+    yaml.lines().map(line).collect()
 }
 
 /// The most that a request may cost. `None`: each costs one unit.
@@ -251,12 +268,12 @@ fn most_units(yaml: &str, policy: &str) -> Option<u64> {
 fn listeners(dice: &mut Dice, tls: Option<&TlsFiles>) -> String {
     let redirect = dice.pick(&["https", "{ to: https, port: 8443 }", "{ to: https, hsts: 1d }"]);
     let mut yaml = format!(
-        "listeners:\n  - {{ address: \"127.0.0.1:0\" }}\n  - {{ address: \"{REDIRECTING}\", redirect: {redirect} }}\n"
+        "listeners:\n  - {{ address: \"127.0.0.1:0\", name: plain }}\n  - {{ address: \"{REDIRECTING}\", name: redirecting, redirect: {redirect} }}\n"
     );
     if let Some(TlsFiles { cert, key, ca }) = tls {
         let auth = dice.pick(&["required", "{ required: 401 }", "optional"]);
         yaml += &format!(
-            "  - {{ address: \"{TLS}\", tls: {{ certificates: [{{ cert: {cert}, key: {key} }}], client_ca: {ca}, client_auth: {auth} }} }}\n"
+            "  - {{ address: \"{TLS}\", name: secure, tls: {{ certificates: [{{ cert: {cert}, key: {key} }}], client_ca: {ca}, client_auth: {auth} }} }}\n"
         );
     }
     yaml
