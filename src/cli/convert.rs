@@ -9,11 +9,12 @@ use std::{
 };
 
 use clap::ValueHint;
+use url::Url;
 
 use super::{failure::print_error, format::count, terminal::printable};
 use crate::{
     config::{self, Lookup, SystemLookup},
-    convert::{Conversion, Note, Source, convert},
+    convert::{Conversion, Note, Source, convert, old_proxy},
 };
 
 /// Not everything has an equal.
@@ -36,6 +37,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "PROXY", value_parser = clap::builder::PossibleValuesParser::new(Source::ALL.map(Source::name)),
           hide_possible_values = true)]
     from: Option<String>,
+    /// Send every request to the old proxy at this URL, and only count: Tollgate in front, for a try
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, value_parser = old_proxy)]
+    in_front_of: Option<Url>,
     /// Write the result to a file, which must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -44,7 +48,7 @@ pub(super) struct Args {
 /// Converts the file, prints the result on stdout and a summary on stderr.
 pub(super) fn run(args: &Args) -> ExitCode {
     let from = args.from.as_deref().and_then(|name| name.parse().ok());
-    let conversion = match convert(&args.file, from) {
+    let conversion = match convert(&args.file, from, args.in_front_of.as_ref()) {
         Ok(conversion) => conversion,
         Err(error) => return fail(&error.to_string()),
     };

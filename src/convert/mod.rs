@@ -3,31 +3,33 @@
 //! A converter reads the configuration of one proxy and fills a `Draft`. What has no equal in Tollgate becomes a
 //! [`Note`]: a comment at its place in the output, and an item of [`Conversion::unconverted`].
 
-mod conditions;
+mod condition;
 mod document;
 mod draft;
 mod haproxy;
+mod in_front;
 mod kong;
+mod networks;
 mod nginx;
-mod route_draft;
+mod path;
+mod requests;
+mod routes;
+mod site;
 mod traefik;
 mod yaml;
 
 use std::{
     fmt, io,
-    net::IpAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
-use ipnet::IpNet;
+use url::Url;
 
 use crate::{
     config::{ForeignProxy, foreign_proxy},
     file,
 };
-
-use draft::Draft;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -54,6 +56,16 @@ impl Source {
         }
     }
 
+    /// The name as its users write it.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy => "HAProxy",
+            Self::Traefik => "Traefik",
+            Self::Kong => "Kong",
+        }
+    }
+
     /// Recognises a configuration by its contents.
     fn of(text: &str, path: &Path) -> Result<Self, ConvertError> {
         let other = |what: &str| ConvertError::Unsupported { file: path.to_owned(), what: what.to_owned() };
@@ -62,8 +74,11 @@ impl Source {
             Some(ForeignProxy::Haproxy) => Ok(Self::Haproxy),
             Some(ForeignProxy::Traefik) => Ok(Self::Traefik),
             Some(ForeignProxy::Kong) => Ok(Self::Kong),
-            Some(proxy) => Err(other(&format!("this is {}, which", proxy.configuration()))),
-            None => Err(other("this is no configuration that")),
+            Some(proxy) => Err(other(&format!(
+                "this is {}, which tollgate convert does not read",
+                proxy.configuration()
+            ))),
+            None => Err(other("this is no configuration that tollgate convert reads")),
         }
     }
 }
@@ -117,17 +132,29 @@ pub enum ConvertError {
     /// `line` and `column` begin at 1; the column counts characters.
     #[error("{file}:{line}:{column}: {message}")]
     Syntax { file: String, line: usize, column: usize, message: String },
-    #[error("{}: {what} tollgate convert does not read; it reads nginx, HAProxy, Traefik and Kong. \
-             If this is one of them, name it by --from", file.display())]
+    #[error("{}: {what}; it reads nginx, HAProxy, Traefik and Kong. If this is one of them, name it by --from",
+            file.display())]
     Unsupported { file: PathBuf, what: String },
 }
 
+/// Checks the URL of an old proxy for [`convert`].
+///
+/// # Errors
+/// What is wrong with it.
+pub fn old_proxy(text: &str) -> Result<Url, String> {
+    in_front::parse_url(text)
+}
+
 /// Converts the configuration at `path`, and the files that it includes. Without `from`, its contents tell which
-/// proxy it is for.
+/// proxy it is for. With `in_front_of`, Tollgate only counts, and sends all requests on to the old proxy at this URL.
 ///
 /// # Errors
 /// A file cannot be read or parsed, or is for another proxy.
-pub fn convert(path: &Path, from: Option<Source>) -> Result<Conversion, ConvertError> {
+pub fn convert(
+    path: &Path,
+    from: Option<Source>,
+    in_front_of: Option<&Url>,
+) -> Result<Conversion, ConvertError> {
     let text = read(path)?;
     let source = from.map_or_else(|| Source::of(&text, path), Ok)?;
     let draft = match source {
@@ -136,7 +163,8 @@ pub fn convert(path: &Path, from: Option<Source>) -> Result<Conversion, ConvertE
         Source::Traefik => traefik::convert(&text, path),
         Source::Kong => kong::convert(&text, path),
     }?;
-    Ok(draft.finish(&format!("Converted from {} by `tollgate convert`.", path.display())))
+    let title = format!("Converted from {} by `tollgate convert`.", path.display());
+    Ok(draft.finish(&title, in_front_of.map(|url| (url, source))))
 }
 
 /// Reads a file. Bytes that are not UTF-8, such as those of a comment in Latin-1, become U+FFFD.
@@ -144,11 +172,4 @@ fn read(path: &Path) -> Result<String, ConvertError> {
     let bytes = file::read(path, MAX_FILE_BYTES)
         .map_err(|error| ConvertError::Read { file: path.to_owned(), error })?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Whether the network `outer` has each address of `inner`; both are networks or addresses, as text.
-fn covers(outer: &str, inner: &str) -> bool {
-    let network =
-        |text: &str| text.parse::<IpNet>().ok().or_else(|| Some(text.parse::<IpAddr>().ok()?.into()));
-    network(outer).zip(network(inner)).is_some_and(|(outer, inner)| outer.contains(&inner))
 }

@@ -7,7 +7,7 @@ const WIDTH: usize = 110;
 const INDENTATION: usize = 2;
 
 /// A comment before an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Comment {
     Plain(String),
     /// What has no equal. It is also listed apart.
@@ -71,8 +71,20 @@ impl Map {
         }
     }
 
+    /// Sets the value of `key`, if there is one.
+    pub(super) fn extend_some(&mut self, key: &str, node: Option<impl Into<Node>>) {
+        if let Some(node) = node {
+            self.set(key, node);
+        }
+    }
+
     pub(super) fn remove(&mut self, key: &str) {
         self.0.retain(|(known, _)| known != key);
+    }
+
+    /// Keeps the keys for which `is_kept` holds.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.0.retain(|(key, _)| is_kept(key));
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&Node> {

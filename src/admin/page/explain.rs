@@ -299,6 +299,24 @@ mod tests {
     }
 
     #[test]
+    fn of_several_listeners_one_can_be_chosen() {
+        let [one, other] =
+            ["0.0.0.0:80", "127.0.0.1:81"].map(|address| Listener::plain(address.parse().unwrap()));
+        let listeners = [Listener { name: Some("public".to_owned()), ..one }, other];
+        let form = ExplainForm { url: "/".into(), listener: "127.0.0.1:81".into(), ..ExplainForm::default() };
+        assert_eq!(form.request().unwrap().unwrap().listener.as_deref(), Some("127.0.0.1:81"));
+        assert_eq!(
+            ExplainForm { url: "/".into(), ..ExplainForm::default() }.request().unwrap().unwrap().listener,
+            None
+        );
+        let page = |listeners| view(&form, listeners, None, 0).body.into_string();
+        let options = page(&listeners);
+        assert!(options.contains("<option value=\"public\">public</option>"), "{options}");
+        assert!(options.contains("<option value=\"127.0.0.1:81\" selected>"), "{options}");
+        assert!(!page(&listeners[..1]).contains("name=\"listener\""));
+    }
+
+    #[test]
     fn the_form_keeps_its_fields_and_escapes_them() {
         let form = ExplainForm {
             url: "\"><script>".into(),

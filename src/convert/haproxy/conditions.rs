@@ -1,16 +1,24 @@
-//! ACLs and conditions: what they ask of a request, as conditions of a route.
+//! ACLs and conditions of lines.
 
-use std::{collections::HashMap, path::Path};
+use std::collections::{BTreeSet, HashMap};
 
-use super::syntax::Line;
+use strsim::damerau_levenshtein;
+
+use super::{
+    source::{Source, is_host},
+    syntax::Line,
+    tests_of_paths::path_test,
+};
 use crate::convert::{
+    condition::{Condition, Doubt, Host, Test, ValueKind},
     draft::is_field_name,
-    nginx::{encoded, escaped, expression, is_network},
-    read,
+    networks::Networks,
+    path::expression,
 };
 
-/// How many alternatives a condition may have.
-const MOST_ALTERNATIVES: usize = 64;
+/// The methods that every Tollgate knows. One that differs from them in a letter is no method of a route.
+/// The last one is none that HAProxy knows by itself.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// A rate of a stick table that a condition compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,513 +28,459 @@ pub(super) struct RateTest {
     /// The counter that was tracked; `None` for `src_…`, which looks up the address.
     pub(super) tracked: Option<u8>,
     pub(super) table: Option<String>,
-    /// The largest number that the condition lets pass.
-    pub(super) most: u64,
+    /// The largest number that the condition lets pass. `None`: it is compared otherwise.
+    pub(super) most: Option<u64>,
 }
 
-/// What a condition asks of a request; all of it must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) hosts: Vec<String>,
-    /// Paths of routes, of which one must match; none for any path.
-    pub(super) paths: Vec<String>,
-    pub(super) methods: Vec<String>,
-    /// `headers`, `query` or `cookie`, the name, and the value.
-    pub(super) values: Vec<(&'static str, String, String)>,
-    /// Networks of the client.
-    pub(super) from: Vec<String>,
-    /// Networks that the client must not be in.
-    pub(super) not_from: Vec<String>,
-    pub(super) rate: Option<RateTest>,
-    /// Whether TLS is asked for, or asked not to be there.
-    pub(super) is_tls: Option<bool>,
+/// The names that conditions of a section can use.
+pub(super) struct Scope<'c> {
+    pub(super) source: &'c Source<'c>,
+    /// Each is a list of alternatives.
+    acls: HashMap<&'c str, Vec<&'c [String]>>,
+    /// The conditions are on responses: what is known of the request alone cannot be tested.
+    pub(super) is_of_response: bool,
 }
 
-impl Condition {
-    /// Whether it asks nothing of hosts, paths, methods and values.
-    pub(super) fn is_for_all_routes(&self) -> bool {
-        self.hosts.is_empty() && self.paths.is_empty() && self.methods.is_empty() && self.values.is_empty()
-    }
+/// An ACL of a condition, and whether it is negated: alternatives, of which one must hold.
+struct Factor<'c> {
+    is_not: bool,
+    alternatives: Vec<&'c [String]>,
+}
 
-    /// Whether it has a condition that a route cannot have: TLS, addresses or rates.
-    pub(super) fn is_more_than_a_route(&self) -> bool {
-        self.is_tls.is_some() || !self.from.is_empty() || !self.not_from.is_empty() || self.rate.is_some()
-    }
+/// A test such as `path_beg -i /api /v2`, with its words told apart.
+struct Asked<'w> {
+    name: &'w str,
+    argument: &'w str,
+    converters: &'w str,
+    /// `str`, `beg`, `reg`, …
+    kind: &'w str,
+    is_insensitive: bool,
+    values: Vec<String>,
+}
 
-    /// The condition that both hold. `None`: they never do.
-    ///
-    /// # Errors
-    /// It cannot be told.
-    pub(super) fn and(&self, other: &Self) -> Result<Option<Self>, String> {
-        let both = |one: &[String], other: &[String]| match (one, other) {
-            ([], list) | (list, []) => Some(list.to_vec()),
-            (one, other) => {
-                let list: Vec<String> = one.iter().filter(|item| other.contains(item)).cloned().collect();
-                (!list.is_empty()).then_some(list)
+/// Splits the words of a line at `if` or `unless`: those before, whether it is `unless`, and its condition.
+pub(super) fn split(line: &Line) -> (&[String], bool, &[String]) {
+    // A value of a header may be `if`.
+    let first = if matches!(line.word(1), "set-header" | "add-header") { 4 } else { 1 };
+    let found =
+        line.words.iter().enumerate().skip(first).find(|(_, word)| *word == "if" || *word == "unless");
+    match found {
+        Some((at, word)) => (&line.words[..at], word == "unless", &line.words[at + 1..]),
+        None => (&line.words, false, &[]),
+    }
+}
+
+/// One of these, without a list around a single one.
+pub(super) fn any(mut list: Vec<Condition>) -> Condition {
+    if list.len() == 1 { list.remove(0) } else { Condition::Any(list) }
+}
+
+fn all(list: impl Iterator<Item = Condition>) -> Condition {
+    list.fold(Condition::ALWAYS, Condition::and)
+}
+
+/// A condition on the path or the host that can only be bounded.
+pub(super) fn between_places(inner: Condition, outer: Condition, text: impl Into<String>) -> Condition {
+    let why = Doubt { text: text.into(), is_of_place: true };
+    Condition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
+}
+
+impl<'c> Scope<'c> {
+    pub(super) fn new(source: &'c Source<'c>, lines: &[&'c Line]) -> Self {
+        let mut acls: HashMap<&'c str, Vec<&'c [String]>> = HashMap::new();
+        for line in lines.iter().filter(|line| line.word(0) == "acl") {
+            if let [_, name, test @ ..] = line.words.as_slice() {
+                // A test without words is one that cannot be told.
+                acls.entry(name).or_default().push(if line.is_in_doubt { &[] } else { test });
             }
+        }
+        Self { source, acls, is_of_response: false }
+    }
+
+    /// The condition of a line. Rates are unknown.
+    pub(super) fn condition(&self, line: &'c Line) -> Condition {
+        let (_, is_unless, words) = split(line);
+        if line.is_in_doubt {
+            return Condition::unknown_place("the environment of HAProxy decides about this line");
+        }
+        let condition = match self.terms(words) {
+            _ if words.is_empty() => Condition::ALWAYS,
+            Ok(terms) => any(terms.iter().map(|term| all(term.iter().map(|one| self.factor(one)))).collect()),
+            Err(why) => Condition::unknown(why),
         };
-        let (Some(hosts), Some(methods)) =
-            (both(&self.hosts, &other.hosts), both(&self.methods, &other.methods))
-        else {
-            return Ok(None);
+        if is_unless { condition.not() } else { condition }
+    }
+
+    /// The condition of a line apart from rates, and each rate with the rest of its condition.
+    pub(super) fn limits(&self, line: &'c Line) -> (Condition, Vec<(Condition, RateTest)>) {
+        let (_, is_unless, words) = split(line);
+        let is_plain = is_unless || line.is_in_doubt || words.is_empty();
+        let Some(terms) = self.terms(words).ok().filter(|_| !is_plain) else {
+            return (self.condition(line), Vec::new());
         };
-        let mut paths = Vec::new();
-        for one in &self.paths {
-            for other in &other.paths {
-                paths.extend(narrower(one, other)?);
-            }
-        }
-        if self.paths.is_empty() || other.paths.is_empty() {
-            paths = [self.paths.clone(), other.paths.clone()].concat();
-        } else if paths.is_empty() {
-            return Ok(None);
-        }
-        let mut values = self.values.clone();
-        for value in &other.values {
-            match values.iter().find(|(kind, name, _)| *kind == value.0 && *name == value.1) {
-                Some((_, _, known)) if *known != value.2 => return Ok(None),
-                Some(_) => {}
-                None => values.push(value.clone()),
-            }
-        }
-        Ok(Some(Self {
-            hosts,
-            paths,
-            methods,
-            values,
-            from: [self.from.clone(), other.from.clone()].concat(),
-            not_from: [self.not_from.clone(), other.not_from.clone()].concat(),
-            rate: self.rate.clone().or(other.rate.clone()),
-            is_tls: self.is_tls.or(other.is_tls),
-        }))
-    }
-}
-
-/// The narrower of two paths of routes. `None`: they have nothing in common.
-fn narrower(one: &str, other: &str) -> Result<Option<String>, String> {
-    if one == other {
-        return Ok(Some(one.to_owned()));
-    }
-    let literal = |path: &str| match path.strip_prefix("~^") {
-        // The prefix of `path_beg`, without what is escaped.
-        Some(regex) if regex.chars().all(|c| c.is_ascii_alphanumeric() || "/_-".contains(c)) => {
-            Some((regex.to_owned(), true))
-        }
-        None if !path.starts_with('~') => Some(match path.strip_suffix('*') {
-            Some(prefix) => (prefix.to_owned(), true),
-            None => (path.to_owned(), false),
-        }),
-        _ => None,
-    };
-    let (Some((one_text, one_begins)), Some((other_text, other_begins))) = (literal(one), literal(other))
-    else {
-        // A single path either matches an expression, or not.
-        let is_path = |path: &str| !path.starts_with('~') && !path.ends_with('*');
-        let (path, regex) = if is_path(one) { (one, other) } else { (other, one) };
-        let text = regex.strip_prefix("~*").or_else(|| regex.strip_prefix('~')).unwrap_or(regex);
-        let is_insensitive = regex.starts_with("~*");
-        let built =
-            regex::bytes::RegexBuilder::new(text).unicode(false).case_insensitive(is_insensitive).build();
-        return match built {
-            Ok(built) if is_path(path) => Ok(built.is_match(path.as_bytes()).then(|| path.to_owned())),
-            _ => Err("Tollgate cannot combine the two conditions on paths".to_owned()),
-        };
-    };
-    Ok(if other_begins && one_text.starts_with(&other_text) {
-        Some(one.to_owned())
-    } else if one_begins && other_text.starts_with(&one_text) {
-        Some(other.to_owned())
-    } else {
-        None
-    })
-}
-
-/// Whether an ACL is negated, and its alternatives.
-type Test<'w> = (bool, Vec<&'w [String]>);
-
-/// The ACLs of a section: each a list of alternatives.
-pub(super) type Acls<'c> = HashMap<&'c str, Vec<&'c [String]>>;
-
-/// The ACLs among these lines.
-pub(super) fn acls<'c>(lines: impl IntoIterator<Item = &'c Line>) -> Acls<'c> {
-    let mut acls = Acls::new();
-    for line in lines.into_iter().filter(|line| line.word(0) == "acl") {
-        if let [_, name, test @ ..] = line.words.as_slice() {
-            acls.entry(name).or_default().push(test);
-        }
-    }
-    acls
-}
-
-/// Splits a line into its words before `if` or `unless`, and its condition: alternatives, of which one must hold.
-///
-/// # Errors
-/// The part of the condition that has no equal.
-pub(super) fn split(
-    line: &Line,
-    acls: &Acls<'_>,
-    directory: &Path,
-) -> (Vec<String>, Result<Vec<Condition>, String>) {
-    let at = line.words.iter().position(|word| word == "if" || word == "unless");
-    let Some(at) = at else { return (line.words.clone(), Ok(vec![Condition::default()])) };
-    let (before, condition) = line.words.split_at(at);
-    let is_unless = condition.first().is_some_and(|word| word == "unless");
-    let result = alternatives(condition.get(1..).unwrap_or_default(), acls, directory, is_unless);
-    (before.to_vec(), result)
-}
-
-/// `a b || c` as alternatives.
-fn alternatives(
-    words: &[String],
-    acls: &Acls<'_>,
-    directory: &Path,
-    is_negated: bool,
-) -> Result<Vec<Condition>, String> {
-    let mut terms: Vec<Vec<Test<'_>>> = vec![Vec::new()];
-    let mut index = 0;
-    let mut negated = false;
-    while let Some(word) = words.get(index) {
-        index += 1;
-        match word.as_str() {
-            "||" | "or" => terms.push(Vec::new()),
-            "!" => negated = !negated,
-            "{" | "!{" => {
-                negated ^= word == "!{";
-                let length = words.iter().skip(index).position(|word| word == "}");
-                let length = length.ok_or("its `{` is not closed")?;
-                if let Some(term) = terms.last_mut() {
-                    term.push((std::mem::take(&mut negated), vec![&words[index..index + length]]));
-                }
-                index += length + 1;
-            }
-            name => {
-                let (name, is_not) = match name.strip_prefix('!') {
-                    Some(name) => (name, !negated),
-                    None => (name, negated),
-                };
-                negated = false;
-                let tests = match (name, acls.get(name)) {
-                    (_, Some(tests)) => tests.clone(),
-                    ("TRUE", _) => continue,
-                    (
-                        "METH_GET" | "METH_POST" | "METH_PUT" | "METH_DELETE" | "METH_OPTIONS" | "METH_HEAD",
-                        _,
-                    ) => {
-                        vec![words.get(index - 1..index).unwrap_or_default()]
-                    }
-                    _ => return Err(format!("no ACL `{name}`")),
-                };
-                if let Some(term) = terms.last_mut() {
-                    term.push((is_not, tests));
+        let (mut plain, mut rates) = (Vec::new(), Vec::new());
+        for term in terms {
+            let has_rate = |one: &Factor<'c>| {
+                !one.is_not && one.alternatives.iter().any(|words| self.rate(words).is_some())
+            };
+            let at = term.iter().position(has_rate);
+            let others = term.iter().enumerate().filter(|(nth, _)| Some(*nth) != at);
+            let others = all(others.map(|(_, factor)| self.factor(factor)));
+            let Some(at) = at else {
+                plain.push(others);
+                continue;
+            };
+            for words in &term[at].alternatives {
+                match self.rate(words) {
+                    Some(rate) => rates.push((others.clone(), rate)),
+                    None => plain.push(self.test(words).and(others.clone())),
                 }
             }
         }
+        (any(plain), rates)
     }
-    // `unless a` is `if !a`.
-    if is_negated {
-        let [term] = terms.as_mut_slice() else {
-            return Err("`unless` with several alternatives".to_owned());
-        };
-        let [(negated, _)] = term.as_mut_slice() else { return Err("`unless` with several ACLs".to_owned()) };
-        *negated = !*negated;
-    }
-    let mut found = Vec::new();
-    for term in terms {
-        let mut conditions = vec![Condition::default()];
-        for (is_not, tests) in term {
-            let mut of_acl: Vec<Condition> = Vec::new();
-            for test in tests {
-                merge(&mut of_acl, test_of(test, is_not, directory)?);
+
+    /// `a b || c` as alternatives of lists of ACLs.
+    fn terms(&self, words: &'c [String]) -> Result<Vec<Vec<Factor<'c>>>, String> {
+        let mut terms: Vec<Vec<Factor<'c>>> = vec![Vec::new()];
+        let (mut index, mut is_not) = (0, false);
+        while let Some(word) = words.get(index) {
+            index += 1;
+            let mut name = word.as_str();
+            if matches!(name, "||" | "or") {
+                terms.push(Vec::new());
+                continue;
             }
-            let mut next = Vec::new();
-            for condition in &conditions {
-                for test in &of_acl {
-                    next.extend(condition.and(test)?);
+            while let Some(rest) = name.strip_prefix('!') {
+                (name, is_not) = (rest, !is_not);
+            }
+            let alternatives = match name {
+                "" => continue,
+                "{" => {
+                    let length = words.iter().skip(index).position(|word| word == "}");
+                    let length = length.ok_or("its `{` is not closed")?;
+                    index += length + 1;
+                    vec![&words[index - length - 1..index - 1]]
                 }
+                name => match self.acls.get(name) {
+                    Some(tests) => tests.clone(),
+                    None if self.built_in(name).is_some() => vec![std::slice::from_ref(word)],
+                    None => return Err(format!("there is no ACL `{name}`")),
+                },
+            };
+            if let Some(term) = terms.last_mut() {
+                term.push(Factor { is_not: std::mem::take(&mut is_not), alternatives });
             }
-            conditions = next;
         }
-        found.extend(conditions);
-        if found.len() > MOST_ALTERNATIVES {
-            return Err("it has too many alternatives".to_owned());
-        }
+        Ok(terms)
     }
-    Ok(found)
-}
 
-/// Adds an alternative. Those that ask only for hosts, or only for paths, are one.
-fn merge(alternatives: &mut Vec<Condition>, new: Condition) {
-    let shape = |condition: &Condition| {
-        let Condition { hosts, paths, methods, from, not_from, .. } = condition;
-        [hosts, paths, methods, from, not_from].map(Vec::is_empty)
-    };
-    let is_plain = |condition: &Condition| {
-        condition.values.is_empty()
-            && condition.rate.is_none()
-            && condition.is_tls.is_none()
-            && shape(condition).iter().filter(|is_empty| !**is_empty).count() == 1
-    };
-    match alternatives.last_mut() {
-        Some(last) if is_plain(last) && is_plain(&new) && shape(last) == shape(&new) => {
-            last.hosts.extend(new.hosts);
-            last.paths.extend(new.paths);
-            last.methods.extend(new.methods);
-            last.from.extend(new.from);
-            last.not_from.extend(new.not_from);
-        }
-        _ => alternatives.push(new),
+    fn factor(&self, factor: &Factor<'c>) -> Condition {
+        let condition = any(factor.alternatives.iter().map(|words| self.test(words)).collect());
+        if factor.is_not { condition.not() } else { condition }
     }
-}
 
-/// A test such as `path_beg -i /api /v2`.
-fn test_of(words: &[String], is_not: bool, directory: &Path) -> Result<Condition, String> {
-    let shown = || words.join(" ");
-    let (fetch, rest) = words.split_first().ok_or("an empty test")?;
-    let mut flags = Vec::new();
-    let mut matcher = None;
-    let mut values: Vec<String> = Vec::new();
-    let mut rest = rest.iter();
-    while let Some(word) = rest.next() {
-        match word.as_str() {
-            "-i" | "-n" | "-u" | "--" => flags.push(word.as_str()),
-            "-m" => matcher = rest.next().map(String::as_str),
-            "-f" => values.extend(listed(rest.next().map_or("", String::as_str), directory)?),
-            _ => values.push(word.clone()),
+    fn test(&self, words: &[String]) -> Condition {
+        let shown = words.join(" ");
+        let unknown = || Condition::unknown(format!("Tollgate does not test `{shown}`"));
+        if let [name] = words
+            && let Some(condition) = self.built_in(name.trim_start_matches('!'))
+        {
+            return condition;
         }
+        let asked = match self.asked(words) {
+            Ok(Some(asked)) => asked,
+            Ok(None) => return unknown(),
+            Err(why) => return Condition::unknown(why),
+        };
+        let is_of_request =
+            !matches!(asked.name, "src" | "ssl_fc" | "dst_port" | "always_true" | "always_false");
+        if self.is_of_response && is_of_request {
+            return unknown();
+        }
+        if asked.name.starts_with("base") || matches!(asked.name, "dst" | "ssl_fc_sni" | "capture.req.uri") {
+            return Condition::unknown_place(format!("Tollgate does not test `{shown}`"));
+        }
+        self.tested(&asked, &shown).unwrap_or_else(unknown)
     }
-    let is_insensitive = flags.contains(&"-i");
-    let mut condition = Condition::default();
-    let (name, argument) = match fetch.split_once('(') {
-        Some((name, rest)) => {
-            let (argument, converters) = rest.split_once(')').unwrap_or((rest, ""));
-            let of_host = argument.to_ascii_lowercase();
-            match converters {
-                "" => {}
+
+    /// The condition for a test. `None`: Tollgate cannot compare it.
+    fn tested(&self, asked: &Asked<'_>, shown: &str) -> Option<Condition> {
+        let each = |test: &dyn Fn(&str) -> Condition| {
+            Some(any(asked.values.iter().map(|value| test(value)).collect()))
+        };
+        let is_plain = asked.converters.is_empty();
+        match (asked.name, asked.argument.to_ascii_lowercase().as_str()) {
+            ("path" | "url", "") | ("hdr" | "fhdr", "host") if asked.kind == "found" => {
+                Some(Condition::ALWAYS)
+            }
+            ("path" | "url", "") => match asked.converters {
+                "" => each(&|value| path_test(asked.name, asked.kind, value, asked.is_insensitive, shown)),
+                // In lower case, only a value in lower case is found.
+                "lower" if asked.values.iter().all(|value| !value.contains(char::is_uppercase)) => {
+                    each(&|value| path_test(asked.name, asked.kind, value, true, shown))
+                }
+                _ => Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`"))),
+            },
+            ("hdr" | "fhdr", "host") => match asked.converters {
                 // Hosts of routes are in lower case, and without a port.
-                ",lower" | ",field(1,:)" | ",lower,field(1,:)" | ",field(1,:),lower"
-                    if of_host.split(',').next() == Some("host") => {}
-                _ => return Err(format!("`{fetch}`")),
+                "" | "lower" | "field(1,:)" | "lower,field(1,:)" | "field(1,:),lower" | "host_only" => {
+                    let is_insensitive = asked.is_insensitive || asked.converters.contains("lower");
+                    each(&|value| self.host_test(asked.kind, value, is_insensitive, shown))
+                }
+                _ => Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`"))),
+            },
+            ("hdr" | "fhdr" | "cook" | "urlp" | "url_param", _) if is_plain && asked.kind == "str" => {
+                each(&|value| value_test(asked, value, shown))
             }
-            (name, argument)
-        }
-        None => (fetch.as_str(), ""),
-    };
-    let name = name.strip_prefix("req.").or_else(|| name.strip_prefix("req_")).unwrap_or(name);
-    if let Some(rate) = rate_test(name, argument, &values)? {
-        if is_not {
-            return Err(format!("`!{}`", shown()));
-        }
-        condition.rate = Some(rate);
-        return Ok(condition);
-    }
-    if matches!(name, "src") {
-        if let Some(value) = values.iter().find(|value| !is_network(value)) {
-            // The message does not repeat a value of a file, which may be any file.
-            return Err(match words.iter().any(|word| word == "-f") {
-                true => "the file has a value that is no address".to_owned(),
-                false => format!("`{value}` is no address"),
-            });
-        }
-        let list = if is_not { &mut condition.not_from } else { &mut condition.from };
-        *list = values;
-        return Ok(condition);
-    }
-    if matches!(name, "ssl_fc") {
-        condition.is_tls = Some(!is_not);
-        return Ok(condition);
-    }
-    if is_not {
-        return Err(format!(
-            "`!{}`: Tollgate's routes have no negated conditions; order them instead",
-            shown()
-        ));
-    }
-    match name {
-        "path" | "path_beg" | "path_end" | "path_reg" | "path_dir" | "path_sub" | "url" | "url_beg"
-        | "url_end" | "url_reg" | "url_sub" | "url_dir" => {
-            let kind = matcher.or_else(|| name.split_once('_').map(|(_, kind)| kind)).unwrap_or("str");
-            for value in &values {
-                let path = path_of(kind, value, is_insensitive);
-                condition.paths.push(match words.iter().any(|word| word == "-f") {
-                    true => path.map_err(|_| "the file has a value that is no path".to_owned())?,
-                    false => path?,
+            ("method", "") if is_plain && asked.kind == "str" => {
+                let methods = asked.values.iter().map(|method| {
+                    // HAProxy compares those that it knows itself letter by letter, whatever it is told.
+                    let upper = method.to_ascii_uppercase();
+                    let is_own = METHODS[..8].contains(&upper.as_str());
+                    if asked.is_insensitive && !is_own { upper } else { method.clone() }
                 });
+                Some(methods_test(methods, shown))
             }
+            ("src", "") if is_plain && matches!(asked.kind, "str" | "ip") => {
+                Some(addresses(&asked.values, shown))
+            }
+            ("ssl_fc", "") if is_plain && asked.values.iter().all(|value| value == "1") => {
+                Some(self.source.at(|bound| bound.is_tls))
+            }
+            ("dst_port", "") if is_plain => {
+                let ranges = asked.values.iter().map(|value| range(value)).collect::<Option<Vec<_>>>()?;
+                Some(self.source.at(|bound| {
+                    bound
+                        .port
+                        .is_some_and(|port| ranges.iter().any(|(from, to)| (*from..=*to).contains(&port)))
+                }))
+            }
+            ("always_true", "") => Some(Condition::ALWAYS),
+            ("always_false", "") => Some(Condition::NEVER),
+            _ => None,
         }
-        "hdr" | "hdr_dom" | "hdr_end" | "hdr_beg" | "hdr_reg" | "hdr_sub" | "hdr_str" | "fhdr"
-            if argument.eq_ignore_ascii_case("host")
-                || argument.to_ascii_lowercase().starts_with("host,") =>
-        {
-            let kind = matcher.or_else(|| name.split_once('_').map(|(_, kind)| kind)).unwrap_or("str");
-            for value in &values {
-                let host = value.to_ascii_lowercase();
-                let host = host.split(':').next().unwrap_or_default();
-                let is_name = host
-                    .trim_start_matches('.')
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "-.".contains(c));
-                match kind {
-                    "str" if is_name => condition.hosts.push(host.to_owned()),
-                    "end" if is_name && host.starts_with('.') => condition.hosts.push(format!("*{host}")),
-                    "dom" if is_name => condition.hosts.extend([host.to_owned(), format!("*.{host}")]),
-                    _ => return Err(format!("`{}`: list the hosts", shown())),
+    }
+
+    /// The ACLs that HAProxy has itself.
+    fn built_in(&self, name: &str) -> Option<Condition> {
+        let local = |networks: &[&str]| {
+            addresses(&networks.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), name)
+        };
+        Some(match name {
+            "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" | "HTTP_URL_SLASH" => Condition::ALWAYS,
+            "FALSE" | "HTTP_URL_STAR" => Condition::NEVER,
+            "METH_GET" => methods_test(["GET", "HEAD"].map(str::to_owned), name),
+            "LOCALHOST" => {
+                let why = "it depends on the version of HAProxy whether `::1` is LOCALHOST";
+                Condition::between(local(&["127.0.0.0/8"]), local(&["127.0.0.0/8", "::1"]), why)
+            }
+            "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_3.0" | "HTTP_CONTENT" | "HTTP_URL_ABS"
+            | "RDP_COOKIE" => Condition::unknown(format!("Tollgate does not test `{name}`")),
+            _ => {
+                let method = name.strip_prefix("METH_").filter(|method| METHODS[..8].contains(method))?;
+                methods_test([method.to_owned()], name)
+            }
+        })
+    }
+
+    /// Tells the words of a test apart. `None`: it is none that Tollgate knows.
+    fn asked<'w>(&self, words: &'w [String]) -> Result<Option<Asked<'w>>, String> {
+        let Some((fetch, rest)) = words.split_first() else {
+            return Err("the environment of HAProxy decides about this condition".to_owned());
+        };
+        let (fetch, converters) = fetched(fetch);
+        let (name, argument) = match fetch.split_once('(') {
+            Some((name, rest)) => (name, rest.strip_suffix(')').unwrap_or(rest)),
+            None => (fetch, ""),
+        };
+        let name = name.strip_prefix("req.").unwrap_or(name);
+        const KINDS: [&str; 8] = ["beg", "dir", "dom", "end", "len", "reg", "sub", "str"];
+        let (name, kind) = match name.rsplit_once('_') {
+            Some((name, kind)) if KINDS.contains(&kind) => (name, kind),
+            _ => (name, "str"),
+        };
+        let mut asked = Asked { name, argument, converters, kind, is_insensitive: false, values: Vec::new() };
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            match word.as_str() {
+                "-i" => asked.is_insensitive = true,
+                "-n" => {}
+                "-m" => asked.kind = rest.next().map_or("", String::as_str),
+                "-f" => {
+                    let values = self.source.values(rest.next().map_or("", String::as_str))?;
+                    asked.values.extend(values);
+                }
+                "--" => break,
+                flag if flag.starts_with('-') => return Ok(None),
+                value => {
+                    asked.values.push(value.to_owned());
+                    break;
                 }
             }
         }
-        "hdr" | "fhdr" | "cook" | "url_param" | "urlp"
-            if matches!(matcher, None | Some("str")) && !argument.is_empty() =>
-        {
-            let kind = match name {
-                "cook" => "cookie",
-                "url_param" | "urlp" => "query",
-                _ => "headers",
-            };
-            let [value] = values.as_slice() else {
-                return Err(format!("`{}`: one value for each route", shown()));
-            };
-            if kind == "headers" && !is_field_name(argument) {
-                return Err(format!("`{argument}` is not the name of a header"));
+        asked.values.extend(rest.cloned());
+        Ok(Some(asked))
+    }
+
+    /// A host, as `hdr(host)` and its like compare it.
+    fn host_test(&self, kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
+        let trimmed = if kind == "dom" { value.trim_matches('.') } else { value };
+        let (host, value) = (trimmed.to_ascii_lowercase(), trimmed);
+        // Clients send hosts in lower case.
+        let is_met = is_insensitive || host == *value;
+        let hosts = |hosts: BTreeSet<Host>| Condition::from(Test::Hosts(hosts));
+        let exact = |name: &str| Host::Exact(name.to_owned());
+        let name = host.split_once(':').map_or(host.as_str(), |(name, _)| name);
+        match (kind, host.strip_prefix('.')) {
+            ("str", _) if is_host(name) && name == host && is_met => return hosts([exact(name)].into()),
+            ("str", _) if is_host(name) => {
+                let why = format!("`{shown}` depends on the port or the case of the host");
+                return between_places(Condition::NEVER, hosts([exact(name)].into()), why);
             }
-            let name = if kind == "headers" { argument.to_ascii_lowercase() } else { argument.to_owned() };
-            condition.values.push((kind, name, value.clone()));
+            ("end", Some(name)) if is_host(name) && is_met => {
+                return hosts([Host::Below(name.to_owned())].into());
+            }
+            _ => {}
         }
-        "method" => condition.methods = values.iter().map(|method| method.to_ascii_uppercase()).collect(),
-        name if name.starts_with("METH_") => {
-            condition.methods = vec![name.trim_start_matches("METH_").to_owned()];
+        let why = format!("Tollgate cannot list the hosts that `{shown}` is for");
+        // The hosts that this file names can be told.
+        let (mut inner, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for known in &self.source.hosts {
+            match host_matches(kind, &host, known) {
+                Some(true) => inner.insert(exact(known)),
+                Some(false) => others.insert(exact(known)),
+                None => return Condition::unknown_place(why),
+            };
         }
-        _ => return Err(format!("`{}`", shown())),
+        if is_host(&host) && matches!(kind, "dom" | "end" | "sub") {
+            inner.extend([exact(&host), Host::Below(host.clone())]);
+        }
+        between_places(if is_met { hosts(inner) } else { Condition::NEVER }, hosts(others).not(), why)
     }
-    Ok(condition)
-}
 
-/// The values in a file of an ACL.
-fn listed(name: &str, directory: &Path) -> Result<Vec<String>, String> {
-    let text = read(&directory.join(name)).map_err(|error| format!("`-f {name}`: {error}"))?;
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    Ok(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect())
-}
-
-/// The path of a route for a value of `path`, `path_beg`, ….
-fn path_of(kind: &str, value: &str, is_insensitive: bool) -> Result<String, String> {
-    let flag = if is_insensitive { "*" } else { "" };
-    if matches!(kind, "str" | "beg") && !value.starts_with('/') {
-        return Err(format!("`{value}`: every path begins with `/`"));
-    }
-    Ok(match kind {
-        "str" if !is_insensitive && value.starts_with('/') && !value.contains(['{', '}', '*']) => {
-            encoded(value)
-        }
-        "str" => format!("~{flag}^{}$", escaped(value)),
-        "beg"
-            if !is_insensitive
-                && value.ends_with('/')
-                && value.starts_with('/')
-                && !value.contains(['{', '}', '*']) =>
-        {
-            format!("{}*", encoded(value))
-        }
-        "beg" => format!("~{flag}^{}", escaped(value)),
-        "end" => format!("~{flag}{}$", escaped(value)),
-        "sub" => format!("~{flag}{}", escaped(value)),
-        "dir" => format!("~{flag}/{}(?:/|$)", escaped(value.trim_matches('/'))),
-        "reg" => expression(value, is_insensitive)?,
-        _ => return Err(format!("`path -m {kind}`")),
-    })
-}
-
-/// A comparison of a rate.
-fn rate_test(name: &str, argument: &str, values: &[String]) -> Result<Option<RateTest>, String> {
-    const COUNTERS: [&str; 14] = [
-        "http_req_rate",
-        "http_err_rate",
-        "http_fail_rate",
-        "conn_cur",
-        "conn_rate",
-        "conn_cnt",
-        "http_req_cnt",
-        "http_err_cnt",
-        "bytes_in_rate",
-        "bytes_out_rate",
-        "sess_rate",
-        "sess_cnt",
-        "gpc0_rate",
-        "gpc1_rate",
-    ];
-    let is_counter =
-        |text: &str| COUNTERS.contains(&text) || text.starts_with("get_gp") || text.starts_with("gp");
-    let arguments: Vec<&str> = argument.split(',').map(str::trim).filter(|text| !text.is_empty()).collect();
-    let (counter, tracked, table) =
-        if let Some(counter) = name.strip_prefix("src_").filter(|text| is_counter(text)) {
-            (counter, None, arguments.first())
-        } else if let Some(counter) = name.strip_prefix("sc_").filter(|text| is_counter(text)) {
-            let index = arguments.first().and_then(|index| index.parse().ok()).unwrap_or(0);
-            (counter, Some(index), arguments.get(1))
+    /// A comparison of a rate.
+    fn rate(&self, words: &[String]) -> Option<RateTest> {
+        let asked = self.asked(words).ok()??;
+        let mut arguments = asked.argument.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let (counter, tracked) = if let Some(rest) = asked.name.strip_prefix("sc_") {
+            (rest, Some(arguments.next()?.parse().ok()?))
+        } else if let Some(rest) = asked.name.strip_prefix("sc") {
+            let (index, counter) = rest.split_once('_')?;
+            (counter, Some(index.parse().ok()?))
         } else {
-            let Some(rest) = name.strip_prefix("sc") else { return Ok(None) };
-            let Some((index, counter)) = rest.split_once('_') else { return Ok(None) };
-            let Ok(index) = index.parse() else { return Ok(None) };
-            if !is_counter(counter) {
-                return Ok(None);
-            }
-            (counter, Some(index), arguments.first())
+            (asked.name.strip_prefix("src_")?, None)
         };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
-    let most = match values {
-        [operator, value] if operator == "gt" => number(value)?,
-        [operator, value] if operator == "ge" => number(value)?.saturating_sub(1),
-        [] => 0,
-        _ => return Err(format!("`{name} {}`: compare with gt or ge", values.join(" "))),
-    };
-    Ok(Some(RateTest {
-        counter: counter.to_owned(),
-        tracked,
-        table: table.map(|table| (*table).to_owned()),
-        most,
-    }))
+        let numbers: Vec<&str> = asked.values.iter().map(String::as_str).collect();
+        let below = |number: &str| number.parse::<u64>().ok()?.checked_sub(1);
+        let most = match numbers.as_slice() {
+            ["gt", number] => number.parse().ok(),
+            ["ge", number] => below(number),
+            [range] => range.strip_suffix(':').and_then(below),
+            // A number by itself holds if it is not zero.
+            [] => Some(0),
+            _ => None,
+        };
+        let is_counter = ["_rate", "_cnt", "_cur", "gp"].iter().any(|part| counter.contains(part));
+        let table = arguments.next().map(str::to_owned);
+        is_counter.then(|| RateTest { counter: counter.to_owned(), tracked, table, most })
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{super::syntax, *};
-
-    fn of(text: &str) -> Result<Vec<Condition>, String> {
-        let sections = syntax::parse(&format!("frontend a\n{text}"), Path::new("haproxy.cfg")).unwrap();
-        let lines = &sections[0].lines;
-        split(lines.last().unwrap(), &acls(lines), Path::new("")).1
+/// A fetch, and the converters behind it.
+fn fetched(text: &str) -> (&str, &str) {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => return (&text[..at], &text[at + 1..]),
+            _ => {}
+        }
     }
+    (text, "")
+}
 
-    #[test]
-    fn acls_are_conditions_of_routes() {
-        let one = |text: &str| of(text).unwrap().remove(0);
-        assert_eq!(one("use_backend b if { path_beg /api/ }").paths, ["/api/*"]);
-        assert_eq!(one("use_backend b if { path_beg -i /api }").paths, ["~*^/api"]);
-        assert_eq!(one("use_backend b if { path -m end .php }").paths, [r"~\.php$"]);
-        assert_eq!(
-            one("acl a hdr(host) -i A.example.com b.example.com:80\nuse_backend b if a").hosts,
-            ["a.example.com", "b.example.com"]
+/// `80` or `8000:8999`.
+fn range(text: &str) -> Option<(u16, u16)> {
+    let (from, to) = text.split_once(':').unwrap_or((text, text));
+    Some((from.parse().ok()?, to.parse().ok()?))
+}
+
+fn addresses(values: &[String], shown: &str) -> Condition {
+    match Networks::parse(values.iter().map(String::as_str)) {
+        Ok(networks) => Test::Addresses(networks).into(),
+        // The text may be of a file, which may be any file.
+        Err(_) => {
+            Condition::unknown(format!("`{shown}` has a value that Tollgate does not read as an address"))
+        }
+    }
+}
+
+fn methods_test(methods: impl IntoIterator<Item = String>, shown: &str) -> Condition {
+    let is_known = |method: &String| {
+        let is_usual = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        METHODS.contains(&method.as_str())
+            || method.bytes().all(is_usual)
+                && method.starts_with(|c: char| c.is_ascii_uppercase())
+                && METHODS.iter().all(|known| damerau_levenshtein(known, method) > 1)
+                && !matches!(method.as_str(), "ANY" | "ALL")
+    };
+    let (known, others): (BTreeSet<String>, BTreeSet<String>) = methods.into_iter().partition(is_known);
+    if others.is_empty() {
+        return Test::Methods(known).into();
+    }
+    let standard = Condition::from(Test::Methods(METHODS.map(str::to_owned).into())).not();
+    let known = Condition::from(Test::Methods(known));
+    let why = format!("a route cannot have a method of `{shown}`");
+    Condition::between(known.clone(), Condition::Any(vec![known, standard]), why)
+}
+
+/// A value of a header, a cookie or a query parameter.
+fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> Condition {
+    let unknown = || Condition::unknown(format!("Tollgate does not test `{shown}`"));
+    let (kind, name) = match asked.name {
+        "cook" => (ValueKind::Cookie, asked.argument.to_owned()),
+        "urlp" | "url_param" => (ValueKind::Query, asked.argument.to_owned()),
+        _ => (ValueKind::Header, asked.argument.to_ascii_lowercase()),
+    };
+    let is_name = is_field_name(&name) || kind == ValueKind::Query && !name.is_empty() && !name.contains(',');
+    let is_value = |byte: u8| byte.is_ascii_graphic() || byte == b' ' && kind == ValueKind::Header;
+    // HAProxy compares queries as they are sent, and Tollgate decodes them.
+    let is_encoded = kind == ValueKind::Query && value.contains(['%', '+', '&', '#']);
+    if !is_name || value.is_empty() || value.trim() != value || !value.bytes().all(is_value) || is_encoded {
+        return unknown();
+    }
+    let same = Condition::value(kind, name.as_str(), value);
+    let has_case = asked.is_insensitive && value.contains(|c: char| c.is_ascii_alphabetic());
+    if has_case {
+        let lower = Condition::value(kind, name.as_str(), value.to_ascii_lowercase());
+        let inner = if lower == same { same } else { Condition::Any(vec![same, lower]) };
+        return Condition::between(
+            inner,
+            Condition::ALWAYS,
+            format!("Tollgate compares `{shown}` letter by letter"),
         );
-        assert_eq!(
-            one("acl a path /x\nacl a path_beg /y/\nuse_backend b if a METH_POST").paths,
-            ["/x", "/y/*"]
-        );
-        assert_eq!(of("acl a path /x\nacl c method PUT\nuse_backend b if a or c").unwrap().len(), 2);
-        let denied = one("http-request deny if { sc_http_req_rate(0) gt 20 } !{ src 10.0.0.0/8 }");
-        assert_eq!(denied.rate.unwrap().most, 20);
-        assert_eq!(denied.not_from, ["10.0.0.0/8"]);
-        let rate = one("http-request deny if { sc1_http_req_rate(table) ge 5 }").rate.unwrap();
-        assert_eq!((rate.tracked, rate.table.as_deref(), rate.most), (Some(1), Some("table"), 4));
-        assert_eq!(one("redirect scheme https unless { ssl_fc }").is_tls, Some(false));
-        assert!(of("use_backend b if { nbsrv(a) lt 1 }").is_err());
-        assert!(of("use_backend b if !{ path /x }").is_err());
-        assert!(of("use_backend b if none").is_err());
     }
+    if asked.name == "hdr" {
+        let why = format!("Tollgate compares the whole header in `{shown}`, not each item");
+        return Condition::between(same, Condition::ALWAYS, why);
+    }
+    same
+}
 
-    #[test]
-    fn conditions_combine() {
-        assert_eq!(narrower("/api/*", "/api/v1/*"), Ok(Some("/api/v1/*".to_owned())));
-        assert_eq!(narrower("/api/login", "~^/api"), Ok(Some("/api/login".to_owned())));
-        assert_eq!(narrower("/a", "/b/*"), Ok(None));
-        assert_eq!((narrower("~a$", "/b"), narrower("/a", "~*A$")), (Ok(None), Ok(Some("/a".to_owned()))));
-        assert!(narrower("~a$", "/b/*").is_err());
-    }
+/// Whether a host matches, for a kind of comparison that a list of hosts cannot have. `None`: it is unknown.
+fn host_matches(kind: &str, value: &str, host: &str) -> Option<bool> {
+    Some(match kind {
+        "beg" => host.starts_with(value),
+        "end" => host.ends_with(value),
+        "sub" => host.contains(value),
+        "dom" => format!(".{host}.").contains(&format!(".{value}.")),
+        "reg" => {
+            let pattern = format!("(?i:{})", expression(value).ok()?);
+            let regex = regex::bytes::RegexBuilder::new(&pattern).unicode(false).build().ok()?;
+            regex.is_match(host.as_bytes())
+        }
+        _ => return None,
+    })
 }

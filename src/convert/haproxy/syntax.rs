@@ -1,8 +1,8 @@
 //! The grammar of haproxy.cfg: lines of words, and sections.
 
-use std::path::Path;
+use std::{fmt::Display, path::Path};
 
-use crate::convert::{ConvertError, Place};
+use crate::convert::{ConvertError, Note, Place, yaml::Comment};
 
 const MOST_LINES: usize = 200_000;
 
@@ -11,12 +11,30 @@ const MOST_LINES: usize = 200_000;
 pub(super) struct Line {
     pub(super) words: Vec<String>,
     pub(super) place: Place,
+    /// Whether it depends on `.if` or on a variable of the environment.
+    pub(super) is_in_doubt: bool,
 }
 
 impl Line {
     /// The word at `index`, or an empty text.
     pub(super) fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", String::as_str)
+    }
+
+    /// The word behind `name`.
+    pub(super) fn after(&self, name: &str) -> Option<&str> {
+        let at = self.words.iter().position(|word| word == name)?;
+        self.words.get(at + 1).map(String::as_str)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.words.iter().any(|word| word == name)
+    }
+
+    /// A comment about what this has no equal for.
+    pub(super) fn note(&self, text: impl Display) -> Comment {
+        let text = format!("`{}`: {text}", self.shown());
+        Comment::Unconverted(Note { place: self.place.clone(), text })
     }
 
     /// The line, for a comment.
@@ -47,25 +65,8 @@ impl Section {
     }
 }
 
-const SECTIONS: [&str; 17] = [
-    "global",
-    "defaults",
-    "frontend",
-    "backend",
-    "listen",
-    "userlist",
-    "peers",
-    "resolvers",
-    "cache",
-    "mailers",
-    "program",
-    "ring",
-    "http-errors",
-    "fcgi-app",
-    "log-forward",
-    "crt-store",
-    "traces",
-];
+const SECTIONS: &str = "global defaults frontend backend listen userlist peers resolvers cache mailers program ring \
+                        http-errors fcgi-app log-forward crt-store traces";
 
 /// Parses `text`, the file at `path`.
 ///
@@ -74,6 +75,8 @@ const SECTIONS: [&str; 17] = [
 pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Section>, ConvertError> {
     let mut sections: Vec<Section> = Vec::new();
     let name = path.display().to_string();
+    // How many `.if` are open.
+    let mut depth = 0_usize;
     for (index, line) in text.lines().enumerate() {
         let place = Place { file: name.clone(), line: index + 1 };
         let error = |column: usize, message: &str| ConvertError::Syntax {
@@ -85,26 +88,34 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Section>, ConvertErro
         if index >= MOST_LINES {
             return Err(error(1, "the file is too long"));
         }
-        let words = words(line).map_err(|column| error(column, "this quote is not closed"))?;
+        let (words, has_variable) =
+            words(line).map_err(|column| error(column, "this quote is not closed"))?;
         let Some(first) = words.first() else { continue };
-        let is_section = SECTIONS.contains(&first.as_str());
-        let line = Line { words, place };
+        match first.as_str() {
+            ".if" => depth += 1,
+            ".endif" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if first.starts_with('.') {
+            continue;
+        }
+        let is_section = SECTIONS.split_whitespace().any(|known| known == first);
+        let line = Line { words, place, is_in_doubt: depth > 0 || has_variable };
         match sections.last_mut() {
             _ if is_section => sections.push(Section { head: line, lines: Vec::new() }),
             Some(section) => section.lines.push(line),
-            // `.if` and other conditions of the preprocessor.
-            None if line.word(0).starts_with('.') => {}
             None => return Err(error(1, &format!("`{}` is in no section", line.word(0)))),
         }
     }
     Ok(sections)
 }
 
-/// The words of a line.
+/// The words of a line, and whether a variable of the environment is in them.
 ///
 /// # Errors
 /// The column of a quote that is not closed.
-fn words(line: &str) -> Result<Vec<String>, usize> {
+fn words(line: &str) -> Result<(Vec<String>, bool), usize> {
+    let mut has_variable = false;
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<(char, usize)> = None;
@@ -115,7 +126,7 @@ fn words(line: &str) -> Result<Vec<String>, usize> {
                 let next = chars.next().map(|(_, c)| c);
                 let text = word.get_or_insert_default();
                 match next {
-                    Some(c @ (' ' | '#' | '\\' | '"' | '\'')) => text.push(c),
+                    Some(c @ (' ' | '#' | '\\' | '"' | '\'' | '$')) => text.push(c),
                     Some('n') => text.push('\n'),
                     Some('r') => text.push('\r'),
                     Some('t') => text.push('\t'),
@@ -124,7 +135,10 @@ fn words(line: &str) -> Result<Vec<String>, usize> {
                 }
             }
             (c, Some((end, _))) if c == end => quote = None,
-            (c, Some(_)) => word.get_or_insert_default().push(c),
+            (c, Some((end, _))) => {
+                has_variable |= (c, end) == ('$', '"');
+                word.get_or_insert_default().push(c);
+            }
             ('"' | '\'', None) => {
                 quote = Some((c, index + 1));
                 word.get_or_insert_default();
@@ -138,7 +152,7 @@ fn words(line: &str) -> Result<Vec<String>, usize> {
         return Err(column);
     }
     words.extend(word);
-    Ok(words)
+    Ok((words, has_variable))
 }
 
 #[cfg(test)]
@@ -158,7 +172,7 @@ mod tests {
             ("\"\"", vec![""]),
             ("# a", vec![]),
         ] {
-            assert_eq!(words(line).unwrap(), expected, "{line}");
+            assert_eq!(words(line).unwrap().0, expected, "{line}");
         }
         assert_eq!(words("a \"b"), Err(3));
     }
@@ -174,6 +188,14 @@ mod tests {
         );
         let error = parse("\n bind :80", Path::new("haproxy.cfg")).unwrap_err().to_string();
         assert_eq!(error, "haproxy.cfg:2:1: `bind` is in no section");
+    }
+
+    #[test]
+    fn what_the_preprocessor_decides_is_in_doubt() {
+        let text = "frontend a\n.if defined(X)\nbind :80\n.endif\nbind :81\nbind \"$A:82\"\nbind '$A:83'";
+        let sections = parse(text, Path::new("haproxy.cfg")).unwrap();
+        let in_doubt: Vec<bool> = sections[0].lines.iter().map(|line| line.is_in_doubt).collect();
+        assert_eq!(in_doubt, [true, false, true, false]);
     }
 
     proptest! {

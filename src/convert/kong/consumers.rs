@@ -1,270 +1,263 @@
-//! Consumers and their credentials.
+//! Consumers and their keys: `key-auth` (kong/plugins/key-auth/handler.lua) and `acl` (kong/plugins/acl/handler.lua).
 
-use std::collections::BTreeSet;
-
-use super::{Kong, leftovers, plugins::Plugin, reference};
+use super::{
+    Effects, Kong, always,
+    scopes::Plugin,
+    transformers::is_header,
+    values::{all_read, flag, ignore, is_named, number, reference},
+};
 use crate::convert::{
     document::{Fields, Item},
+    site::{Edit, Effect, HeaderChange},
     yaml::{Comment, Map, Node},
 };
 
 /// The shortest key that Tollgate takes, in characters.
 const SHORTEST_KEY: usize = 16;
 
+/// Headers in which Kong tells services who asks, and which clients cannot send.
+const IDENTITY: [&str; 4] =
+    ["x-consumer-id", "x-consumer-custom-id", "x-credential-identifier", "x-anonymous-consumer"];
+
+/// The one that Tollgate sends, too.
+const USERNAME: &str = "x-consumer-username";
+
+/// Credentials that Tollgate does not check.
+pub(super) const OTHERS: &str = "basicauth_credentials hmacauth_credentials oauth2_credentials jwt_secrets";
+
 /// What the file says about consumers.
 #[derive(Default)]
 pub(super) struct Consumers<'d> {
-    consumers: Vec<(String, Item<'d>)>,
-    /// Consumers with keys, and whether a key is too short.
-    keys: Vec<(String, Item<'d>, bool)>,
-    /// Consumers with `jwt_secrets`.
-    tokens: Vec<(String, Item<'d>)>,
+    pub(super) all: Vec<(String, Item<'d>)>,
+    keys: Vec<(String, Item<'d>)>,
     /// Consumers and their groups of ACLs.
     groups: Vec<(String, &'d str)>,
 }
 
 impl<'d> Consumers<'d> {
-    pub(super) fn new(root: &Fields<'d>, head: &mut Vec<Comment>) -> Self {
-        let mut found = Self::default();
-        for item in root.items("consumers") {
-            let fields = item.fields();
-            let name = ["username", "custom_id", "id"]
-                .iter()
-                .find_map(|key| fields.text(key))
-                .unwrap_or_default()
-                .to_owned();
-            for credential in fields.items("keyauth_credentials") {
-                found.key(&name, credential);
-            }
-            found.tokens.extend(fields.items("jwt_secrets").into_iter().map(|item| (name.clone(), item)));
-            for group in fields.items("acls") {
-                found.groups.extend(group.fields().text("group").map(|group| (name.clone(), group)));
-            }
-            for (key, hint) in [
-                ("basicauth_credentials", "Tollgate checks no passwords: give this customer an API key"),
-                (
-                    "hmacauth_credentials",
-                    "Tollgate checks no HMAC signatures: give this customer an API \
-                    key",
-                ),
-                ("oauth2_credentials", "let an identity provider issue tokens: `user: [{ jwt: … }]`"),
-                ("groups", "consumer groups become plans: name the plan at the customer's keys"),
-            ] {
-                if let Some(item) = fields.take(key).filter(|item| !item.items().is_empty()) {
-                    head.push(item.note(format!("`{key}` of {name}: {hint}")));
-                }
-            }
-            fields.ignore(&["username", "custom_id", "plugins"]);
-            head.extend(leftovers(&fields, &name));
-            found.consumers.push((name, item));
-        }
-        let name_of = |found: &Self, item: Item<'d>| -> String {
-            let consumer = item.fields().take("consumer").and_then(reference).unwrap_or_default();
-            let known = found
-                .consumers
-                .iter()
-                .find(|(name, item)| name == consumer || item.fields().text("id") == Some(consumer));
-            known.map_or(consumer, |(name, _)| name).to_owned()
-        };
-        for item in root.items("keyauth_credentials") {
-            let name = name_of(&found, item);
-            found.key(&name, item);
-        }
-        for item in root.items("jwt_secrets") {
-            let name = name_of(&found, item);
-            found.tokens.push((name, item));
-        }
-        for item in root.items("acls") {
-            let name = name_of(&found, item);
-            found.groups.extend(item.fields().text("group").map(|group| (name, group)));
-        }
-        for key in ["basicauth_credentials", "hmacauth_credentials", "oauth2_credentials"] {
-            if let Some(item) = root.take(key).filter(|item| !item.items().is_empty()) {
-                head.push(item.note(format!(
-                    "`{key}`: Tollgate checks neither passwords nor signatures; give these customers \
-                        API keys"
-                )));
-            }
-        }
-        if let Some(item) = root.take("consumer_groups").filter(|item| !item.items().is_empty()) {
-            head.push(item.note(
-                "`consumer_groups`: write their limits into `plans`, and `plan` at the \
-                keys of their customers",
-            ));
-        }
-        found
+    /// The name of a consumer to which something refers.
+    pub(super) fn name(&self, name: &str) -> String {
+        let known = self.all.iter().find(|(_, item)| is_named(*item, name));
+        known.map_or(name, |(name, _)| name).to_owned()
     }
 
-    fn key(&mut self, consumer: &str, credential: Item<'d>) {
-        let fields = credential.fields();
-        let key = fields.text("key").unwrap_or_default();
-        let is_short = !key.contains('$') && key.chars().count() < SHORTEST_KEY;
-        self.keys.push((consumer.to_owned(), credential, is_short));
-    }
-
-    pub(super) fn has_tokens(&self) -> bool {
-        !self.tokens.is_empty()
-    }
-
-    /// The plugins of consumers.
-    pub(super) fn collect_plugins(&self, plugins: &mut Vec<Plugin<'d>>) {
-        for (name, item) in &self.consumers {
-            plugins.extend(
-                item.fields()
-                    .items("plugins")
-                    .into_iter()
-                    .map(|plugin| Plugin::new(plugin, None, None, Some(name))),
-            );
-        }
-    }
-
-    /// Whether every consumer with a key or a token is in one of the groups. `false` if there are none: who will have a
-    /// key is not known then.
-    pub(super) fn all_in(&self, groups: &[&str]) -> bool {
-        let mut names = self.credentials().peekable();
-        names.peek().is_some() && names.all(|name| self.in_any(name, groups))
-    }
-
-    /// The consumers of all keys and tokens.
-    fn credentials(&self) -> impl Iterator<Item = &str> {
-        let keys = self.keys.iter().map(|(name, ..)| name.as_str());
-        keys.chain(self.tokens.iter().map(|(name, _)| name.as_str()))
-    }
-
-    fn in_any(&self, name: &str, groups: &[&str]) -> bool {
-        self.groups.iter().any(|(member, group)| member == name && groups.contains(group))
-    }
-
-    /// The consumers with keys or tokens that are in one of the groups.
-    pub(super) fn members(&self, groups: &[&str]) -> BTreeSet<&str> {
-        self.credentials().filter(|name| self.in_any(name, groups)).collect()
+    fn of(&self, item: Item<'d>) -> String {
+        self.name(item.fields().take("consumer").and_then(reference).unwrap_or_default())
     }
 }
 
 impl<'d> Kong<'d> {
-    /// Adds `api_keys` and `user`.
+    pub(super) fn collect_consumers(&mut self, root: &Fields<'d>) {
+        let mut found = Consumers::default();
+        for item in root.items("consumers") {
+            let fields = item.fields();
+            let name = ["username", "custom_id", "id"].iter().find_map(|key| fields.text(key));
+            let name = name.unwrap_or_default().to_owned();
+            found.keys.extend(fields.items("keyauth_credentials").into_iter().map(|key| (name.clone(), key)));
+            let groups = fields.items("acls").into_iter();
+            found
+                .groups
+                .extend(groups.filter_map(|group| Some((name.clone(), group.fields().text("group")?))));
+            ignore(&fields, "username custom_id plugins groups");
+            if let Err(text) = all_read(&fields) {
+                self.tell(item, format!("the consumer `{name}`: {text}; give it an API key"));
+            }
+            found.all.push((name, item));
+        }
+        for item in root.items("keyauth_credentials") {
+            self.tell(item, "the commands below do not read this key: add it to keys.yaml");
+            found.keys.push((found.of(item), item));
+        }
+        for item in root.items("acls") {
+            found.groups.extend(item.fields().text("group").map(|group| (found.of(item), group)));
+        }
+        self.consumers = found;
+    }
+
+    /// Whether the requests of a route need a key.
+    pub(super) fn is_keyed(&self, route: usize) -> bool {
+        self.effective("key-auth", route, None).is_some()
+    }
+
+    /// The consumer that requests without a valid key are for.
+    pub(super) fn anonymous(&self, route: usize) -> Option<String> {
+        let plugin = self.plugins.get(self.effective("key-auth", route, None)?)?;
+        plugin.config().text("anonymous").map(|name| self.consumers.name(name))
+    }
+
+    pub(super) fn key_auth(
+        &mut self,
+        nth: usize,
+        route: usize,
+        config: &Fields<'d>,
+    ) -> Result<Effects, String> {
+        ignore(config, "anonymous key_names realm key_in_header key_in_query");
+        if let Some(consumer) = self.anonymous(route).filter(|consumer| !self.is_refused(consumer, route)) {
+            return Err(format!(
+                "requests without a key are those of {consumer}: set `require: none`, and let the service look at \
+                 X-Consumer-Username"
+            ));
+        }
+        let remove = |name: &str| Effect::Edit(Edit::Request(HeaderChange::Remove(name.to_owned())));
+        let mut effects: Vec<_> = IDENTITY.iter().copied().map(remove).collect();
+        effects.extend((!self.has_usernames()).then(|| remove(USERNAME)));
+        if flag(config, "run_on_preflight", true)? && self.effective("cors", route, None).is_none() {
+            // Else preflights need no key.
+            effects.push(Effect::Edit(Edit::Setting("method_override", "allow".into())));
+        }
+        let mut text = "`key-auth`: services get X-Consumer-Username alone".to_owned();
+        if flag(config, "key_in_body", false)? {
+            text += "; keys in bodies are not read";
+        }
+        if !flag(config, "hide_credentials", false)?
+            && self.key_plugins().iter().any(|plugin| hides_key(plugin))
+        {
+            text += "; no service gets the key, since another plugin hides it";
+        }
+        if let Some(plugin) = self.plugins.get(nth) {
+            self.tell(plugin.item, text);
+        }
+        Ok(always(effects))
+    }
+
+    /// Whether `request-termination` refuses all requests of a consumer on a route.
+    fn is_refused(&self, consumer: &str, route: usize) -> bool {
+        let plugin = self.effective("request-termination", route, Some(consumer));
+        let plugin =
+            plugin.and_then(|nth| self.plugins.get(nth)).filter(|plugin| plugin.scope.consumer.is_some());
+        plugin.is_some_and(|plugin| {
+            let config = plugin.config();
+            let status = number(&config, "status_code");
+            status.is_ok_and(|status| status.unwrap_or(503) >= 400) && config.text("trigger").is_none()
+        })
+    }
+
+    pub(super) fn acl(&self, route: usize, config: &Fields<'d>) -> Result<Effects, String> {
+        let groups = |keys: [&str; 2]| keys.iter().flat_map(|key| config.texts(key)).collect::<Vec<_>>();
+        let (allow, deny) = (groups(["allow", "whitelist"]), groups(["deny", "blacklist"]));
+        let is_in = |name: &str, groups: &[&str]| {
+            self.consumers.groups.iter().any(|(member, group)| member == name && groups.contains(group))
+        };
+        let may_use = |name: &str| !is_in(name, &deny) && (allow.is_empty() || is_in(name, &allow));
+        let named = deny.iter().chain(self.consumers.groups.iter().map(|(_, group)| group));
+        let is_readable = !named.into_iter().any(|group| group.contains('{'));
+        // Without keys in the file, it is not known who has one.
+        let mut names = self.consumers.keys.iter().map(|(name, _)| name).peekable();
+        let is_met =
+            self.is_keyed(route) && is_readable && names.peek().is_some() && names.all(|name| may_use(name));
+        if !is_met {
+            return Err(
+                "only some consumers may use this: write `routes` at the other keys in keys.yaml".to_owned()
+            );
+        }
+        if flag(config, "hide_groups_header", false)? {
+            return Ok(Vec::new());
+        }
+        let remove = Effect::Edit(Edit::Request(HeaderChange::Remove("x-consumer-groups".to_owned())));
+        Ok(always([remove, Effect::Note("services do not get X-Consumer-Groups".to_owned())]))
+    }
+
+    /// Whether customers have the names that Kong tells services.
+    fn has_usernames(&self) -> bool {
+        self.consumers.all.iter().all(|(name, item)| item.fields().text("username") == Some(name))
+    }
+
+    /// The `key-auth` plugins that apply to some route.
+    pub(super) fn key_plugins(&self) -> Vec<&Plugin<'d>> {
+        let mut used: Vec<_> =
+            (0..self.routes.len()).filter_map(|route| self.effective("key-auth", route, None)).collect();
+        used.sort_unstable();
+        used.dedup();
+        used.into_iter().filter_map(|nth| self.plugins.get(nth)).collect()
+    }
+
+    /// Adds `api_keys`.
     pub(super) fn finish_consumers(&mut self) {
-        if self.uses_keys {
-            self.api_keys();
-        } else if let Some((_, item, _)) = self.consumers.keys.first() {
-            let note = item.note("no plugin of this file asks for these keys: not converted");
-            self.draft.head.push(note);
+        let plugins = self.key_plugins();
+        let Some(first) = plugins.first() else {
+            if let Some((_, item)) = self.consumers.keys.first().cloned() {
+                self.tell(item, "no plugin of this file asks for these keys: not converted");
+            }
+            return;
+        };
+        let file = first.item.place().file;
+        let (mut from, mut comments): (Vec<Map>, Vec<Comment>) = (Vec::new(), Vec::new());
+        for plugin in &plugins {
+            let config = plugin.config();
+            let sources = sources(&config);
+            if config.texts("key_names").iter().any(|name| name.eq_ignore_ascii_case("authorization")) {
+                comments.push(plugin.item.note("keys in `authorization` are not read: see `bearer`"));
+            }
+            if !from.is_empty() && sources != from {
+                comments.push(plugin.item.note("each route takes keys from all of these places"));
+            }
+            from.extend(sources.into_iter().filter(|source| !from.contains(source)).collect::<Vec<_>>());
         }
-        if self.plugins.iter().any(|plugin| plugin.name == "jwt" && plugin.is_enabled) {
-            self.tokens();
+        if from.is_empty() {
+            from.push(Map::new().with("header", "apikey"));
         }
-    }
-
-    fn api_keys(&mut self) {
-        let plugins: Vec<_> =
-            self.plugins.iter().filter(|plugin| plugin.name == "key-auth" && plugin.is_enabled).collect();
-        let mut from: Vec<Map> = Vec::new();
-        let mut comments = Vec::new();
-        let mut forwards = false;
-        for (nth, plugin) in plugins.iter().enumerate() {
-            let config = plugin.item.fields().fields("config");
-            let names = config.texts("key_names");
-            let names = if names.is_empty() { vec!["apikey"] } else { names };
-            let is_off = |key: &str| config.take(key).is_some_and(|item| item.text() == Some("false"));
-            let (in_header, in_query) = (!is_off("key_in_header"), !is_off("key_in_query"));
-            let mut sources = Vec::new();
-            for name in names {
-                if in_header {
-                    sources.push(Map::new().with("header", name.to_ascii_lowercase()));
-                }
-                if in_query {
-                    sources.push(Map::new().with("query", name));
-                }
-            }
-            if nth > 0 && sources.iter().any(|source| !from.contains(source)) {
-                comments.push(config.note(
-                    "several `key-auth` plugins read keys from different places: \
-                    here, each route takes all of them",
-                ));
-            }
-            for source in sources {
-                if !from.contains(&source) {
-                    from.push(source);
-                }
-            }
-            if config.is_true("key_in_body") {
-                comments.push(config.note("`key_in_body`: send keys in a header"));
-            }
-            forwards |= !config.is_true("hide_credentials");
-            config.ignore(&["anonymous", "run_on_preflight", "realm", "identity_realms"]);
-            comments.extend(leftovers(&config, "key-auth"));
-        }
-        let mut keys = Map::new().with("from", from);
-        keys.set("file", "keys.yaml");
-        if forwards {
+        let mut keys = Map::new().with("from", from).with("file", "keys.yaml");
+        if !plugins.iter().any(|plugin| hides_key(plugin)) {
             keys.set("forward", true);
+        } else if (0..self.routes.len()).any(|route| !self.is_keyed(route)) {
+            comments
+                .push(Comment::Plain("The key is removed from requests to other routes, too.".to_owned()));
         }
-        let short: Vec<_> = self.consumers.keys.iter().filter(|(.., is_short)| *is_short).collect();
-        comments.extend(short.iter().map(|(name, item, _)| {
-            item.note(format!(
-                "the key of {name} has less than {SHORTEST_KEY} characters: give this customer a new one"
-            ))
-        }));
-        let file = plugins.first().map_or_else(String::new, |plugin| plugin.item.place().file);
-        // The key itself never leaves the file: a secret is not copied.
-        comments.extend(
-            [
-                "keys.yaml has hashes of keys. To write it with yq:".to_owned(),
-                "echo \"keys:\" > keys.yaml".to_owned(),
-                "yq -r '.consumers[] | .username as $name | .keyauth_credentials // [] | .[] | $name + \" \
-                \" + .key' \\"
-                    .to_owned(),
-                format!("{file} | while read -r customer key; do"),
-                "hash=$(printf %s \"$key\" | sha256sum | cut -d\" \" -f1); id=$(printf %s \"$hash\" | cut \
-                -c1-10)"
-                    .to_owned(),
-                "echo \" - { id: \\\"$id\\\", hash: \\\"sha256:$hash\\\", customer: $customer }\" >> \
-                keys.yaml; done"
-                    .to_owned(),
-            ]
-            .map(Comment::Plain),
-        );
-        let mut node = Node::from(keys);
-        node.comments = comments;
-        self.draft.settings.set("api_keys", node);
+        let headers = self.has_usernames().then(|| Map::new().with("customer", USERNAME));
+        keys.extend_some("headers", headers);
+        for (name, item) in &self.consumers.keys {
+            let fields = item.fields();
+            let key = fields.text("key").unwrap_or_default();
+            if !key.contains('$') && key.chars().count() < SHORTEST_KEY {
+                let text =
+                    format!("the key of {name} has less than {SHORTEST_KEY} characters: make a new one");
+                comments.push(item.note(text));
+            }
+            comments.extend(fields.text("ttl").map(|_| item.note("`ttl`: write `expires` into keys.yaml")));
+        }
+        comments.extend(commands(&file));
+        self.draft.settings.set("api_keys", Node { comments, ..Node::from(keys) });
     }
+}
 
-    fn tokens(&mut self) {
-        let mut users: Vec<Node> = Vec::new();
-        let claim = self
-            .plugins
-            .iter()
-            .filter(|plugin| plugin.name == "jwt")
-            .find_map(|plugin| plugin.item.fields().fields("config").text("key_claim_name"))
-            .unwrap_or("iss");
-        for (_, token) in &self.consumers.tokens {
-            let fields = token.fields();
-            let Some(key) = fields.text("key") else { continue };
-            let algorithm = fields.text("algorithm").unwrap_or("HS256");
-            let is_secret = algorithm.starts_with("HS");
-            let file_name: String = key
-                .chars()
-                .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
-                .collect();
-            let file = format!("keys/{file_name}.{}", if is_secret { "secret" } else { "pem" });
-            let mut jwt = Map::new()
-                .with("header", "authorization")
-                .with("claim", claim)
-                .with("key", Map::new().with("file", file.as_str()));
-            jwt.set("algorithm", algorithm);
-            let what = if is_secret { "secret" } else { "public key" };
-            let mut comment = format!("Write the {what} of this credential ({}) into {file}.", token.place());
-            match claim {
-                "iss" => jwt.set("issuer", key),
-                _ => comment += &format!(" Kong takes tokens with {claim}: {key} only."),
-            }
-            if fields.is_true("secret_is_base64") {
-                comment += " Decode it first.";
-            }
-            users.push(Node::from(Map::new().with("jwt", jwt)).commented(Comment::Plain(comment)));
-        }
-        if !users.is_empty() {
-            self.draft.settings.set("user", Node::from(crate::convert::yaml::Value::List(users)));
-        }
+/// Whether services do not get the key, or this cannot be read.
+fn hides_key(plugin: &Plugin<'_>) -> bool {
+    flag(&plugin.config(), "hide_credentials", false) != Ok(false)
+}
+
+/// Where keys are read. They are read in more places where that cannot be told.
+fn sources(config: &Fields<'_>) -> Vec<Map> {
+    let names = config.texts("key_names");
+    let names = if names.is_empty() { vec!["apikey"] } else { names };
+    let is_on = |key: &str| flag(config, key, true) != Ok(false);
+    let (in_header, in_query) = (is_on("key_in_header"), is_on("key_in_query"));
+    let mut sources = Vec::new();
+    for name in names {
+        let header = name.to_ascii_lowercase();
+        // These have another use.
+        let is_free = is_header(&header) && !matches!(header.as_str(), "authorization" | "cookie");
+        sources.extend((in_header && is_free).then(|| Map::new().with("header", header)));
+        sources.extend(in_query.then(|| Map::new().with("query", name)));
     }
+    let mut known = Vec::new();
+    sources.retain(|source| {
+        !known.contains(source) && {
+            known.push(source.clone());
+            true
+        }
+    });
+    sources
+}
+
+/// How to write keys.yaml: a secret is not copied.
+fn commands(file: &str) -> Vec<Comment> {
+    let text = format!(
+        r#"keys.yaml has hashes of keys. To write it with yq:
+echo "keys:" > keys.yaml
+yq -r '.consumers[] | (.username // .custom_id) as $n | .keyauth_credentials // [] | .[] | .key+" "+$n' \
+{file} | while read -r key customer; do
+hash=$(printf %s "$key" | sha256sum | cut -d" " -f1); id=$(printf %s "$hash" | cut -c1-10)
+echo " - {{ id: \"$id\", hash: \"sha256:$hash\", customer: \"$customer\" }}" >> keys.yaml; done"#
+    );
+    text.lines().map(|line| Comment::Plain(line.to_owned())).collect()
 }

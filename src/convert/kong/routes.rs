@@ -1,316 +1,262 @@
-//! Routes, in the order in which Kong's router tries them.
+//! Which requests a route is for (kong/router/transform.lua, `get_expression`), and what happens to them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::{Kong, leftovers, upstreams::Service};
+use super::{
+    HTTP, Kong,
+    order::{self, Entry},
+    paths::{self, KongPath},
+    upstreams::Service,
+    values::{all_read, flag, given, ignore, number},
+};
 use crate::convert::{
-    conditions::{Conditions, Host, Path, Term, ordered},
-    document::Item,
-    route_draft::{Action, NoRewrite, PathChange, RouteDraft, unique},
-    yaml::{Comment, Map, Node},
+    condition::{Condition, Host, Test, ValueKind},
+    document::{Fields, Item},
+    draft::is_field_name,
+    site::{Action, Edit, Effect, PathEdit, Rule},
+    yaml::Map,
 };
 
-/// One path of a route: each is tried on its own.
-pub(super) struct KongRoute<'d> {
-    /// Its number in the file.
-    pub(super) nth: usize,
-    pub(super) name: String,
-    pub(super) item: Item<'d>,
-    pub(super) service: Option<usize>,
-    conditions: Conditions,
-    /// The greater is tried first.
-    rank: (usize, bool, usize, bool, u64, usize),
+/// Keys of routes that are read elsewhere, or that change nothing outside: Kong's buffers.
+const NEEDS_NOTHING: &str = "name plugins service hosts methods headers paths protocols regex_priority \
+                             https_redirect_status_code request_buffering response_buffering";
+
+/// The methods that Tollgate knows. Others that differ in one letter are taken for misspellings.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// The content types of gRPC that are compared.
+const GRPC: [&str; 3] = ["application/grpc", "application/grpc+proto", "application/grpc+json"];
+
+/// Conditions that are not compared.
+const UNKNOWN: [(&str, &str); 3] = [
+    ("sources", "routes do not choose by address"),
+    ("destinations", "Tollgate does not compare the addresses of listeners"),
+    ("expression", "expressions are not read"),
+];
+
+/// What a route does with paths and hosts.
+struct Target {
+    service: Option<usize>,
     strips: bool,
     preserves_host: bool,
-    https_only: bool,
-    comments: Vec<Comment>,
+    /// The service's path.
+    base: String,
 }
 
 impl<'d> Kong<'d> {
-    /// All routes, one for each path.
-    pub(super) fn ordered_routes(&mut self) -> Vec<KongRoute<'d>> {
-        let mut found = Vec::new();
+    /// The rules of all routes, in the order in which Kong tries them.
+    pub(super) fn ordered_routes(&mut self) -> Vec<Rule> {
+        let mut entries = Vec::new();
         for (nth, (service, item)) in self.routes.clone().into_iter().enumerate() {
-            let is_enabled = service
-                .and_then(|nth| self.services.get(nth))
-                .is_none_or(|item| Service::new(&item.fields()).is_enabled);
-            match is_enabled {
-                true => found.extend(self.route(nth, service, item)),
-                false => self
-                    .draft
-                    .head
-                    .push(item.note("the service is not enabled: its routes are not converted")),
+            let service = service.and_then(|nth| self.services.get(nth)).map(|item| item.fields());
+            // Kong's router has no routes of services that are not enabled (kong/runloop/handler.lua, `build_router`).
+            let is_enabled = service.is_none_or(|fields| flag(&fields, "enabled", true) != Ok(false));
+            let protocols = item.fields().texts("protocols");
+            if protocols.iter().any(|one| matches!(*one, "tcp" | "tls" | "udp" | "tls_passthrough")) {
+                self.tell(item, "a route for TCP or UDP: not converted");
+            } else if is_enabled {
+                entries.extend(self.route(nth, item));
             }
         }
-        // Routes of the same rank keep their order.
-        found.sort_by_key(|route| std::cmp::Reverse(route.rank));
-        found
+        order::rules(entries)
     }
 
-    fn route(&mut self, nth: usize, service: Option<usize>, item: Item<'d>) -> Vec<KongRoute<'d>> {
-        let fields = item.fields();
-        let service_name =
-            service.and_then(|nth| self.services.get(nth)).map(|item| Service::new(&item.fields()).name);
-        let name = fields
-            .text("name")
-            .map(str::to_owned)
-            .or(service_name)
-            .unwrap_or_else(|| format!("route-{}", nth + 1));
-        let mut comments = Vec::new();
-        let mut base = Conditions::default();
-        let hosts = fields.texts("hosts");
-        if !hosts.is_empty() {
-            let mut set = BTreeSet::new();
-            for host in &hosts {
-                let (host_name, port) = match host.rsplit_once(':') {
-                    Some((host_name, port)) if port.chars().all(|c| c.is_ascii_digit()) => {
-                        (host_name, Some(port))
-                    }
-                    _ => (*host, None),
-                };
-                if port.is_some() {
-                    comments.push(fields.note(format!("`{host}`: hosts are compared without their ports")));
-                }
-                match host_name.strip_prefix("*.") {
-                    Some(suffix) => set.insert(Host::Below(suffix.to_ascii_lowercase())),
-                    None if host_name.contains('*') => {
-                        comments.push(fields.note(format!(
-                            "`{host}`: only `*.` and a name can stand for \
-                            several hosts. Not converted for this host"
-                        )));
-                        false
-                    }
-                    None => set.insert(Host::Exact(host_name.to_ascii_lowercase())),
-                };
-            }
-            if set.is_empty() {
-                self.draft.head.append(&mut comments);
-                return Vec::new();
-            }
-            base.hosts = Some(set);
+    /// A route has an entry for each of its paths.
+    fn route(&mut self, nth: usize, item: Item<'d>) -> Vec<Entry> {
+        let (fields, place) = (item.fields(), item.place());
+        let name = fields.text("name").map_or_else(|| format!("route-{}", nth + 1), str::to_owned);
+        let rule = |(when, effect)| Rule::new(when, effect, &place, name.clone());
+        let (parts, kinds) = conditions(&fields);
+        let mut head = vec![rule((Condition::ALWAYS, Effect::Name(name.clone())))];
+        if !self.is_keyed(nth) && !self.key_plugins().is_empty() {
+            let none = Edit::Setting("require", "none".into());
+            head.push(rule((Condition::ALWAYS, Effect::Edit(none))));
         }
-        let methods: BTreeSet<_> = fields.texts("methods").into_iter().map(str::to_ascii_uppercase).collect();
-        base.methods = (!methods.is_empty()).then_some(methods);
-        let mut bases = vec![base];
-        let headers = fields.fields("headers");
-        let header_count = headers.each().len();
-        for (header, values) in headers.each() {
-            let values = values.texts();
-            if values.iter().any(|value| value.starts_with("~*")) {
-                comments.push(headers.note(format!(
-                    "`{header}` with a regular expression has no equal: the route is not converted"
-                )));
-                self.draft.head.append(&mut comments);
-                return Vec::new();
+        head.extend(self.protocol_rules(&fields).into_iter().map(rule));
+        head.extend(self.plugin_rules(nth));
+        let target = self.target(nth, &fields);
+        ignore(&fields, NEEDS_NOTHING);
+        let fault = all_read(&fields).and(number(&fields, "regex_priority").map(drop));
+        if let Err(text) = fault.and(target.as_ref().map(|_| ()).map_err(String::clone)) {
+            head.push(rule((Condition::ALWAYS, Effect::Close(text))));
+        }
+        let mut paths: Vec<_> =
+            fields.items("paths").into_iter().map(|path| path.text().or(Some("$"))).collect();
+        if paths.is_empty() {
+            paths.push(None);
+        }
+        let hosts = fields.texts("hosts").into_iter().map(str::to_ascii_lowercase);
+        let hosts: BTreeSet<_> = hosts.collect();
+        let hosts = if hosts.iter().any(|host| host.contains(['*', ':'])) { BTreeSet::new() } else { hosts };
+        let entry = |text: Option<&str>| {
+            let path = KongPath::new(text, self.has_bare_regexes);
+            let mut rules = head.clone();
+            if let Ok(target) = &target {
+                rules.extend(self.tail(target, &path, &rules, &rule));
             }
-            bases = bases
-                .iter()
-                .flat_map(|base| {
-                    values.iter().map(|value| {
-                        let mut base = base.clone();
-                        base.headers.insert(header.to_ascii_lowercase(), (*value).to_owned());
-                        base
-                    })
-                })
-                .collect();
-        }
-        for (key, hint) in [
-            ("snis", "write them into `hosts`"),
-            ("sources", "use `allow` of the route"),
-            ("destinations", "listen on other addresses"),
-        ] {
-            if let Some(item) = fields.take(key).filter(|item| !item.items().is_empty()) {
-                comments.push(item.note(format!("`{key}`: {hint}")));
+            let strips = target.as_ref().is_ok_and(|target| target.strips);
+            // Hosts and paths come first, so that few routes are split by method.
+            let mut parts = parts.clone();
+            parts.insert(usize::from(kinds.contains("hosts")), path.condition(strips));
+            let length = text.map(|text| (text.len(), path.is_regex));
+            Entry {
+                rank: order::rank(&kinds, &fields, length),
+                when: parts.into_iter().fold(Condition::ALWAYS, Condition::and),
+                path: path.path.ok(),
+                hosts: hosts.clone(),
+                place: place.clone(),
+                name: name.clone(),
+                rules,
             }
-        }
-        let protocols = fields.texts("protocols");
-        let https_only =
-            !protocols.is_empty() && !protocols.iter().any(|protocol| matches!(*protocol, "http" | "grpc"));
-        if protocols.iter().any(|protocol| matches!(*protocol, "tcp" | "tls" | "udp" | "tls_passthrough")) {
-            self.draft.head.push(item.note(format!("the route `{name}` is for TCP or UDP: not converted")));
-            return Vec::new();
-        }
-        let strips = fields.take("strip_path").is_none_or(|item| item.text() != Some("false"));
-        let preserves_host = fields.is_true("preserve_host");
-        let regex_priority = fields.number("regex_priority").unwrap_or(0);
-        let paths = fields.texts("paths");
-        let kinds = [
-            !paths.is_empty(),
-            bases.iter().any(|base| base.hosts.is_some()),
-            bases.iter().any(|base| base.methods.is_some()),
-            header_count > 0,
-        ];
-        let match_weight = kinds.iter().filter(|is_set| **is_set).count();
-        let plain_hosts = bases.iter().all(|base| {
-            base.hosts.as_ref().is_some_and(|hosts| hosts.iter().all(|host| matches!(host, Host::Exact(_))))
-        });
-        fields.ignore(&[
-            "name",
-            "plugins",
-            "service",
-            "path_handling",
-            "request_buffering",
-            "response_buffering",
-            "https_redirect_status_code",
-            "expression",
-            "priority",
-        ]);
-        if let Some(expression) = fields.text("expression") {
-            self.draft.head.push(item.note(format!(
-                "the route `{name}` has an expression, {expression}: write its conditions by hand"
-            )));
-            return Vec::new();
-        }
-        comments.extend(leftovers(&fields, &name));
-        let mut routes = Vec::new();
-        let all: Vec<Option<&str>> =
-            if paths.is_empty() { vec![None] } else { paths.iter().map(|path| Some(*path)).collect() };
-        for written in all {
-            let (path, is_regex, length) = match written {
-                None => (Path::Any, false, 0),
-                Some(path) => {
-                    let (path_condition, is_regex) = self.path(path);
-                    (path_condition, is_regex, path.len())
-                }
-            };
-            if let Err(reason) = path.check() {
-                comments
-                    .push(item.note(format!("the route `{name}`: {reason}. Not converted for this path")));
-                continue;
-            }
-            for base in &bases {
-                let mut conditions = Conditions { path: path.clone(), ..base.clone() };
-                if strips {
-                    conditions.loosen();
-                }
-                routes.push(KongRoute {
-                    nth,
-                    name: name.clone(),
-                    item,
-                    service,
-                    conditions,
-                    rank: (
-                        match_weight,
-                        plain_hosts,
-                        header_count,
-                        is_regex,
-                        if is_regex { regex_priority } else { 0 },
-                        length,
-                    ),
-                    strips,
-                    preserves_host,
-                    https_only,
-                    comments: std::mem::take(&mut comments),
-                });
-            }
-        }
-        self.draft.head.extend(comments);
-        routes
-    }
-
-    /// A path of a route, and whether it is a regular expression.
-    fn path(&self, text: &str) -> (Path, bool) {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
-        let regex = match text.strip_prefix('~') {
-            Some(pattern) => Some(pattern),
-            None => (self.has_bare_regexes && !text.chars().all(is_plain)).then_some(text),
         };
-        match regex {
-            Some(pattern) => (Path::Regex(format!("^{}", pattern.trim_start_matches('^'))), true),
-            None if text == "/" => (Path::Any, false),
-            None => (Path::Prefix(text.to_owned()), false),
-        }
+        paths.into_iter().map(entry).collect()
     }
 
-    /// Adds the routes to the draft.
-    pub(super) fn write_routes(&mut self, mut routes: Vec<KongRoute<'d>>) {
-        let terms: Vec<_> = routes
-            .iter()
-            .enumerate()
-            .map(|(nth, route)| (Term { yes: route.conditions.clone(), no: Vec::new() }, nth))
-            .collect();
-        let (ordered, _) = ordered(&terms);
-        let reached: BTreeSet<usize> = ordered.iter().filter_map(|route| route.target).collect();
-        let mut told: BTreeMap<usize, bool> = BTreeMap::new();
-        for (nth, route) in routes.iter_mut().enumerate() {
-            if !reached.contains(&nth) {
-                let (path, _) = route.conditions.path.written();
-                let text = format!(
-                    "no request reaches the route `{}` by {path}: another one is tried before",
-                    route.name
-                );
-                self.draft.head.push(route.item.note(text));
-                self.draft.head.append(&mut route.comments);
-            }
-        }
-        let mut names = BTreeSet::new();
-        for ordered in ordered {
-            let Some(route) = ordered.target.and_then(|nth| routes.get_mut(nth)) else { continue };
-            let is_first = told.insert(route.nth, true).is_none();
-            let mut draft = RouteDraft {
-                name: unique(&route.name, &mut names),
-                conditions: ordered.conditions,
-                comments: std::mem::take(&mut route.comments),
-                ..RouteDraft::default()
-            };
-            if route.https_only && is_first {
-                draft.comments.push(route.item.note(
-                    "`protocols: [https]`: routes are for all listeners \
-                    here; write `redirect: https` at the listener for HTTP",
-                ));
-            }
-            let (service, strips, preserves_host) = (route.service, route.strips, route.preserves_host);
-            let (nth, item) = (route.nth, route.item);
-            match service {
-                Some(service) => {
-                    if strips {
-                        let prefix = match &draft.conditions.path {
-                            Path::Exact(path) | Path::Prefix(path) | Path::Below(path) => path.clone(),
-                            Path::Any => String::new(),
-                            Path::Regex(pattern) => {
-                                draft.comments.push(item.note(format!(
-                                    "`strip_path` with the regular \
-                                    expression {pattern}: the upstream gets the whole path"
-                                )));
-                                String::new()
-                            }
-                        };
-                        if let Ok(change) = PathChange::Unchanged.strip(&prefix, &draft.conditions.path) {
-                            draft.path = change;
-                        }
-                    }
-                    let base = self
-                        .services
-                        .get(service)
-                        .map(|item| Service::new(&item.fields()).path)
-                        .unwrap_or_default();
-                    match draft.path.prepend(&base, &draft.conditions.path) {
-                        Ok(change) => draft.path = change,
-                        Err(NoRewrite) => {
-                            draft.conditions.loosen();
-                            match draft.path.prepend(&base, &draft.conditions.path) {
-                                Ok(change) => draft.path = change,
-                                Err(NoRewrite) => draft.comments.push(item.note(format!(
-                                    "the service's \
-                                    path {base} cannot be put before a path that a regular expression \
-                                    matches"
-                                ))),
-                            }
-                        }
-                    }
-                    if let Some(upstream) = self.upstream(service, preserves_host) {
-                        draft.action = Action::Upstream(upstream);
-                    }
+    /// What Kong answers before any plugin runs (kong/runloop/handler.lua, `access.before`).
+    fn protocol_rules(&mut self, fields: &Fields<'d>) -> Vec<(Condition, Effect)> {
+        let mut rules = Vec::new();
+        let protocols = fields.texts("protocols");
+        let has = |names: [&str; 2]| protocols.iter().any(|one| names.contains(one));
+        self.needs_tls |= given(fields, "snis").is_some();
+        if has(["https", "grpcs"]) && !has(["http", "grpc"]) {
+            self.needs_tls = true;
+            let effect = match number(fields, "https_redirect_status_code") {
+                Ok(Some(status @ (301 | 302 | 307 | 308))) => {
+                    let redirect = Map::new().with("scheme", "https").with("status", status);
+                    Effect::Act(Action::Redirect(redirect))
                 }
-                None => draft.action = Action::Reply(Map::new().with("status", 503)),
-            }
-            self.apply_plugins(service, nth, &mut draft, is_first);
-            self.draft.routes.push(draft.written());
+                _ => Effect::Refuse(426),
+            };
+            rules.push((Test::Listeners([HTTP.to_owned()].into()).into(), effect));
         }
-        if self.draft.routes.is_empty() {
-            let reply = Map::new().with("path", "/*").with("reply", Map::new().with("status", 404));
-            let comment = Comment::Plain("No route was converted: write routes here.".to_owned());
-            self.draft.routes.push(Node::from(reply).commented(comment));
+        if has(["grpc", "grpcs"]) {
+            let types = GRPC.map(|kind| Condition::value(ValueKind::Header, "content-type", kind));
+            let why = "the beginning of a header is not compared";
+            let is_grpc = Condition::between(Condition::Any(types.into()), Condition::ALWAYS, why);
+            rules.push((is_grpc.not(), Effect::Refuse(415)));
+        }
+        rules
+    }
+
+    fn target(&self, nth: usize, fields: &Fields<'d>) -> Result<Target, String> {
+        let service = self.routes.get(nth).and_then(|(service, _)| *service);
+        let item = service.and_then(|nth| self.services.get(nth));
+        let path = item.map(|item| Service::new(&item.fields())).transpose()?.map(|service| service.path);
+        let base = path.filter(|path| !path.is_empty()).unwrap_or_else(|| "/".to_owned());
+        // They are the same for `/` (kong/router/traditional.lua, `find_match`).
+        if fields.text("path_handling").unwrap_or("v0") != "v0" && base != "/" {
+            return Err("`path_handling`: Kong's routers join such paths in different ways".to_owned());
+        }
+        Ok(Target {
+            service,
+            strips: flag(fields, "strip_path", true)?,
+            preserves_host: flag(fields, "preserve_host", false)?,
+            base: paths::checked(base)?,
+        })
+    }
+
+    /// What happens to requests that no plugin has ended. `before`: the rules of the plugins.
+    fn tail(
+        &mut self,
+        target: &Target,
+        path: &KongPath,
+        before: &[Rule],
+        rule: &dyn Fn((Condition, Effect)) -> Rule,
+    ) -> Vec<Rule> {
+        let always = |effect: Effect| rule((Condition::ALWAYS, effect));
+        let Some(service) = target.service else { return vec![always(Effect::Refuse(503))] };
+        let end = match self.upstream(service, target.preserves_host) {
+            Ok(upstream) => always(Effect::Act(Action::Upstream(upstream))),
+            Err(text) => always(Effect::Close(text)),
+        };
+        if before.iter().any(|rule| matches!(rule.effect, Effect::Edit(Edit::Path(_)))) {
+            return vec![end];
+        }
+        let with = |edit: Option<PathEdit>| {
+            let edit = edit.map(|edit| always(Effect::Edit(Edit::Path(edit))));
+            edit.into_iter().chain([end.clone()]).collect::<Vec<_>>()
+        };
+        match paths::edits(path, &target.base, target.strips) {
+            Err(text) => vec![always(Effect::Close(text))],
+            Ok((exact, others)) => {
+                let special = exact.map(|(path, whole)| {
+                    rule((Condition::path(path), Effect::Enter(with(Some(PathEdit::Whole(whole))))))
+                });
+                special.into_iter().chain(with(others)).collect()
+            }
+        }
+    }
+}
+
+/// What a request must be apart from its path, and the kinds of conditions that the route has.
+fn conditions(fields: &Fields<'_>) -> (Vec<Condition>, BTreeSet<&'static str>) {
+    let mut parts = Vec::new();
+    let any = |item: Item<'_>, one: &dyn Fn(&str) -> Condition| {
+        let unknown = || Condition::unknown_place("a list that cannot be read");
+        let one = |item: Item<'_>| item.text().map_or_else(unknown, one);
+        Condition::Any(item.items().into_iter().map(one).collect())
+    };
+    parts.extend(given(fields, "hosts").map(|item| ("hosts", any(item, &host))));
+    parts.extend(given(fields, "methods").map(|item| ("methods", any(item, &method))));
+    for (name, values) in fields.fields("headers").each() {
+        parts.push(("headers", any(values, &|value| field(name, value))));
+    }
+    for (key, why) in UNKNOWN {
+        parts.extend(given(fields, key).map(|_| (key, Condition::unknown_place(why))));
+    }
+    // Without TLS, they are not compared.
+    let http = Condition::from(Test::Listeners([HTTP.to_owned()].into()));
+    let sni = Condition::Any(vec![http, Condition::unknown_place("Tollgate does not choose routes by SNI")]);
+    parts.extend(given(fields, "snis").map(|_| ("snis", sni)));
+    let kinds = parts.iter().map(|(kind, _)| *kind).collect();
+    (parts.into_iter().map(|(_, condition)| condition).collect(), kinds)
+}
+
+fn host(text: &str) -> Condition {
+    let text = text.to_ascii_lowercase();
+    let is_host = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+            && text.split('.').all(|label| (1..=63).contains(&label.len()))
+    };
+    match (text.split_once(':'), text.strip_prefix("*.")) {
+        (Some((name, _)), _) => {
+            Condition::between(Condition::NEVER, host(name), "hosts are compared without ports")
+        }
+        (None, Some(below)) if is_host(below) => Condition::host(Host::Below(below.to_owned())),
+        (None, None) if is_host(&text) => Condition::host(Host::Exact(text)),
+        (None, None) if text == "*" => Condition::ALWAYS,
+        _ => Condition::unknown_place(format!("`{text}`: only names, and `*.` and a name, are compared")),
+    }
+}
+
+fn method(text: &str) -> Condition {
+    let text = text.to_ascii_uppercase();
+    let is_known = METHODS.contains(&text.as_str());
+    let is_near = METHODS.iter().any(|known| strsim::damerau_levenshtein(known, &text) <= 1);
+    let is_word = text.chars().all(|c| c.is_ascii_alphanumeric()) && text != "ANY" && text != "ALL";
+    if is_known || (is_word && !is_near) {
+        return Condition::method(&text);
+    }
+    let known = Condition::from(Test::Methods(METHODS.map(str::to_owned).into()));
+    Condition::between(Condition::NEVER, known.not(), format!("the method `{text}` is not compared"))
+}
+
+/// Kong compares headers in any case of their letters.
+fn field(name: &str, value: &str) -> Condition {
+    let name = name.to_ascii_lowercase();
+    let is_text = value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) && value.trim() == value;
+    if value.starts_with("~*") || !is_text || !is_field_name(&name) {
+        return Condition::unknown(format!("`{name}: {value}`: headers are compared with texts"));
+    }
+    let spellings = [value.to_owned(), value.to_ascii_lowercase(), value.to_ascii_uppercase()];
+    let spellings = BTreeSet::from(spellings).into_iter();
+    let exact = spellings.map(|value| Condition::value(ValueKind::Header, name.as_str(), value)).collect();
+    match value.chars().any(|c| c.is_ascii_alphabetic()) {
+        false => Condition::Any(exact),
+        true => {
+            let why = format!("Kong compares `{name}` in any case of letters, and Tollgate exactly");
+            Condition::between(Condition::Any(exact), Condition::ALWAYS, why)
         }
     }
 }

@@ -1,87 +1,77 @@
-//! `request-transformer` and `response-transformer`.
+//! `request-transformer` and `response-transformer` (kong/plugins/request-transformer/access.lua,
+//! kong/plugins/response-transformer/header_transformer.lua).
 
+use super::{Effects, always, values::rest};
 use crate::convert::{
-    document::{Fields, Item},
-    route_draft::{HeaderChanges, PathChange, RouteDraft, literal},
-    yaml::Comment,
+    document::Fields,
+    draft::{is_field_name, literal},
+    site::{Edit, Effect, HeaderChange, PathEdit},
 };
 
-/// Applies `request-transformer`.
-pub(super) fn request(
-    config: &Fields<'_>,
-    route: &mut RouteDraft,
-    plugin: Item<'_>,
-    comments: &mut Vec<Comment>,
-) {
-    if let Some(uri) = config.fields("replace").take("uri").filter(|item| !item.is_null()) {
-        match uri.text() {
-            Some(path) if path.starts_with('/') && !path.contains('$') => {
-                route.path = PathChange::Whole(path.to_owned());
-            }
-            other => comments.push(uri.note(format!(
-                "`replace.uri: {}`: write `rewrite: {{ path: … }}`, \
-                with `{{name}}` for a part of the route's path",
-                other.unwrap_or_default()
-            ))),
+/// Headers that belong to a connection: Tollgate sets them itself.
+const OF_CONNECTIONS: &str = "connection content-length expect host http2-settings keep-alive proxy-connection \
+                              sec-websocket-accept sec-websocket-key te trailer transfer-encoding upgrade";
+
+/// Whether Tollgate takes this as the name of a header.
+pub(super) fn is_header(name: &str) -> bool {
+    is_field_name(name) && !OF_CONNECTIONS.split(' ').any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// What a transformer does. `edit`: to requests, or to responses.
+///
+/// # Errors
+/// Something has no equal.
+pub(super) fn changes(config: &Fields<'_>, edit: fn(HeaderChange) -> Edit) -> Result<Effects, String> {
+    let mut effects = Vec::new();
+    for action in ["remove", "rename", "replace", "add", "append"] {
+        let fields = config.fields(action);
+        if let Some(uri) = fields.text("uri") {
+            // It takes the place of the whole path, with that of the service.
+            let path = template(uri).ok_or_else(|| format!("`replace.uri: {uri}` cannot be written"))?;
+            let is_plain = !path.contains('{');
+            let change = if is_plain { PathEdit::Whole(path) } else { PathEdit::Template(path) };
+            effects.push(Effect::Edit(Edit::Path(change)));
         }
-    }
-    if let Some(method) = config.take("http_method").filter(|item| !item.is_null()) {
-        comments.push(method.note("`http_method`: the method is not changed"));
-    }
-    change(config, &mut route.request_headers, plugin, comments);
-}
-
-/// Applies `response-transformer`.
-pub(super) fn response(
-    config: &Fields<'_>,
-    route: &mut RouteDraft,
-    plugin: Item<'_>,
-    comments: &mut Vec<Comment>,
-) {
-    change(config, &mut route.response_headers, plugin, comments);
-}
-
-fn change(config: &Fields<'_>, changes: &mut HeaderChanges, plugin: Item<'_>, comments: &mut Vec<Comment>) {
-    for action in ["remove", "replace", "rename", "add", "append", "allow"] {
-        let Some(item) = config.take(action).filter(|item| !item.is_null()) else { continue };
-        let fields = item.fields();
-        fields.ignore(&["uri"]);
         for header in fields.texts("headers") {
-            let pair =
-                header.split_once(':').map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim()));
-            let name = header.split(':').next().unwrap_or(header).trim().to_ascii_lowercase();
-            if http::HeaderName::from_bytes(name.as_bytes()).is_err() || name == "host" {
-                comments.push(
-                    item.note(format!("`{action}` of the header `{header}`: it cannot be changed here")),
-                );
-                continue;
-            }
-            match (action, pair) {
-                ("remove", _) => changes.remove.push(name),
-                (_, Some((_, value))) if value.contains("$(") || value.starts_with('$') => {
-                    comments.push(item.note(format!(
-                        "`{action}` of `{header}`: no placeholder is equal \
-                        to this variable; {{user}} and {{client_address}} are some that there are"
-                    )));
+            let (name, value) = header.split_once(':').unwrap_or((header, ""));
+            let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+            let is_value = value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) && !value.contains('$');
+            let can_change = is_header(&name);
+            let change = match action {
+                "remove" if can_change => HeaderChange::Remove(name),
+                "append" if can_change && is_value && !value.is_empty() => {
+                    HeaderChange::Add(name, literal(value))
                 }
-                ("append", Some((name, value))) => changes.add.push((name, literal(value))),
-                ("add" | "replace", Some((name, value))) if !value.is_empty() => {
-                    changes.set.push((name, literal(value)));
+                "add" | "replace" if can_change && is_value && !value.is_empty() => {
+                    let when = if action == "add" { "is missing" } else { "is there" };
+                    let text =
+                        format!("`{action}` sets `{name}` only where it {when}; here it is set always");
+                    effects.push(Effect::Note(text));
+                    HeaderChange::Set(name, literal(value))
                 }
-                _ => comments.push(item.note(format!("`{action}` of the header `{header}` has no equal"))),
-            }
+                _ => return Err(format!("`{action}` of the header `{header}` has no equal")),
+            };
+            effects.push(Effect::Edit(edit(change)));
         }
-        if matches!(action, "add" | "replace") && !fields.texts("headers").is_empty() {
-            let when = if action == "add" { "only where it is missing" } else { "only where it is there" };
-            comments.push(Comment::Plain(format!(
-                "{}: `{action}` sets a header {when}; `set` sets it always.",
-                plugin.place()
-            )));
-        }
-        for (key, part) in fields.rest() {
-            if !part.items().is_empty() {
-                comments.push(part.note(format!("`{action}.{key}`: only headers are changed")));
-            }
+        if let Some((key, _)) = rest(&fields).first() {
+            return Err(format!("`{action}.{key}`: only headers can be changed"));
         }
     }
+    Ok(always(effects))
+}
+
+/// `/users/$(uri_captures['id'])` as a path with a placeholder for a group of the route's expression.
+fn template(uri: &str) -> Option<String> {
+    let mut parts = uri.split("$(");
+    let mut text = parts.next()?.to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once(')')?;
+        let name = name.strip_prefix("uri_captures")?.trim_matches(|c| "[]'\".".contains(c));
+        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(())?;
+        text += &format!("{{{name}}}{rest}");
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._~-{}".contains(c);
+    let is_path =
+        text.starts_with('/') && !text.contains("//") && !text.contains("/.") && !text.contains("{}");
+    (is_path && text.chars().all(is_plain)).then_some(text)
 }

@@ -1,12 +1,18 @@
-//! The order in which nginx tries the locations of a server, as the order of routes.
-//!
-//! nginx takes the exact location, or finds the longest prefix; unless that has `^~`, the first regular expression that
-//! matches wins over it. Tollgate tries routes in order. So the routes are: exact paths, prefixes with `^~`, regular
-//! expressions, other prefixes, each of them the longest first.
+//! The locations of a server, and how nginx chooses one: the exact one, or the longest prefix, and in it again; unless a
+//! prefix has `^~`, the first regular expression that is found wins, those of inner locations before those of outer ones.
 
 use super::{
+    Reader, rule,
+    scope::Scope,
+    servers::Server,
+    state::{Seen, State},
     syntax::Directive,
-    values::{escaped, expression},
+};
+use crate::convert::{
+    condition::Condition,
+    path::encoded,
+    site::{Action, Effect, Rule},
+    yaml::Map,
 };
 
 /// What a location matches.
@@ -14,245 +20,269 @@ use super::{
 pub(super) enum Matcher {
     Exact(String),
     /// A beginning of paths, not of segments: `/api` also matches `/apis`.
-    Prefix(String),
+    Prefix {
+        text: String,
+        /// `^~`: it wins over regular expressions.
+        is_final: bool,
+    },
     Regex {
         pattern: String,
         is_insensitive: bool,
     },
+    /// `@name`, which only other directives lead to.
+    Named(String),
 }
 
-/// A location, and the blocks around it.
-#[derive(Debug, Clone)]
+/// A location, and those in it.
+#[derive(Debug)]
 pub(super) struct Location<'d> {
     pub(super) matcher: Matcher,
     pub(super) directive: &'d Directive,
-    /// The locations around this one, the outermost first.
-    pub(super) outer: Vec<&'d Directive>,
-    /// The order of nginx is not exactly that of the routes, and why.
-    pub(super) doubt: Option<String>,
-    is_stop: bool,
+    pub(super) scope: Scope<'d>,
+    pub(super) inner: Vec<Location<'d>>,
 }
 
-/// The locations in the order of routes, and named ones (`@name`), which only other directives lead to.
-#[derive(Debug, Default)]
-pub(super) struct Ordered<'d> {
-    pub(super) locations: Vec<Location<'d>>,
-    pub(super) named: Vec<&'d Directive>,
+/// Where rules are made.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a, 'd> {
+    pub(super) server: &'a Server<'d>,
+    /// `None`: in the server itself.
+    pub(super) location: Option<&'a Location<'d>>,
 }
 
-/// Orders the locations among `directives`, and those nested in them.
-pub(super) fn ordered<'d>(directives: impl IntoIterator<Item = &'d Directive>) -> Ordered<'d> {
-    let mut ordered = Ordered::default();
-    collect(directives, &[], false, &mut ordered);
-    let regex = |location: &Location<'_>| matches!(location.matcher, Matcher::Regex { .. });
-    let stops: Vec<String> = ordered.locations.iter().filter(|l| l.is_stop).filter_map(prefix_of).collect();
-    let has_regex = ordered.locations.iter().any(|location| regex(location) && location.outer.is_empty());
-    for location in &mut ordered.locations {
-        let Some(prefix) = prefix_of(location) else { continue };
-        let outer = stops.iter().find(|stop| prefix.len() > stop.len() && prefix.starts_with(stop.as_str()));
-        if let Some(outer) = outer.filter(|_| has_regex && !location.is_stop) {
-            location.doubt = Some(format!(
-                "in nginx, regular expressions win over this location, but not over `^~ {outer}` around it. Tollgate \
-                 tries it before them"
-            ));
-            location.is_stop = true;
+impl<'a, 'd> At<'a, 'd> {
+    pub(super) fn scope(&self) -> &'a Scope<'d> {
+        self.location.map_or(&self.server.scope, |location| &location.scope)
+    }
+
+    /// The directives of the location, or of the server.
+    pub(super) fn directives(&self) -> Vec<&'d Directive> {
+        match self.location {
+            Some(location) => location.directive.children().iter().collect(),
+            None => self.server.directives.clone(),
         }
     }
-    let with_outer = |location: &Location<'d>| Some((prefix_of(location)?, location.outer.clone()));
-    let prefixes: Vec<_> = ordered.locations.iter().filter_map(with_outer).collect();
-    for location in ordered.locations.iter_mut().filter(|location| regex(location)) {
-        let Some(around) = location.outer.last().copied() else { continue };
-        let Some(outer) = around.arguments.last() else { continue };
-        // In the same location, the expression wins over longer prefixes.
-        let is_elsewhere = |(_, others): &&(String, Vec<&Directive>)| {
-            !others.iter().any(|other| std::ptr::eq(*other, around))
-        };
-        let longer =
-            prefixes.iter().filter(|(prefix, _)| prefix.len() > outer.len() && prefix.starts_with(outer));
-        let inner = longer.into_iter().find(is_elsewhere).map(|(prefix, _)| prefix);
-        if let Some(inner) = inner {
-            location.doubt.get_or_insert(format!(
-                "in nginx, `location {inner}` wins over it; Tollgate tries the expression first, also for paths below \
-                 {inner}: check `allow`, `deny` and limits of these"
-            ));
-        }
-    }
-    ordered.locations.sort_by_key(|location| {
-        let length = match &location.matcher {
-            Matcher::Exact(path) | Matcher::Prefix(path) => path.len(),
-            Matcher::Regex { .. } => 0,
-        };
-        let depth = location.outer.len();
-        match (&location.matcher, location.is_stop) {
-            (Matcher::Exact(_), _) => (0, 0, 0),
-            // Expressions in a location with `^~` come before its prefix.
-            (Matcher::Prefix(_), true) => (1, usize::MAX - length, 1),
-            (Matcher::Regex { .. }, true) => (1, usize::MAX - outer_length(location), 0),
-            // Those of inner locations come before those of outer ones.
-            (Matcher::Regex { .. }, false) => (2, usize::MAX - depth, usize::MAX - outer_length(location)),
-            (Matcher::Prefix(_), false) => (3, usize::MAX - length, 0),
-        }
-    });
-    ordered
 }
 
-fn prefix_of(location: &Location<'_>) -> Option<String> {
-    match &location.matcher {
-        Matcher::Prefix(path) => Some(path.clone()),
-        _ => None,
-    }
-}
-
-/// The length of the innermost prefix around a location.
-fn outer_length(location: &Location<'_>) -> usize {
-    location.outer.last().map_or(0, |outer| outer.arguments.last().map_or(0, String::len))
-}
-
-/// `is_stop`: a location around has `^~`.
-fn collect<'d>(
+/// The locations among these directives, whose block has this scope.
+pub(super) fn locations<'d>(
     directives: impl IntoIterator<Item = &'d Directive>,
-    outer: &[&'d Directive],
-    is_stop: bool,
-    ordered: &mut Ordered<'d>,
-) {
-    for directive in directives.into_iter().filter(|directive| directive.name == "location") {
-        let (kind, path) = match directive.arguments.as_slice() {
-            [kind, path] => (kind.as_str(), path.as_str()),
-            // `location ~\.php$` and `location =/a` without a space.
-            [path] => ["^~", "~*", "~", "="]
-                .into_iter()
-                .find_map(|kind| Some((kind, path.strip_prefix(kind)?)))
-                .unwrap_or(("", path.as_str())),
-            _ => continue,
-        };
-        if path.starts_with('@') && kind.is_empty() {
-            ordered.named.push(directive);
-            continue;
+    around: &Scope<'d>,
+) -> Vec<Location<'d>> {
+    let blocks = directives.into_iter().filter(|directive| directive.name == "location");
+    let location = |directive: &'d Directive| {
+        let scope = around.enter(directive.children());
+        let inner = locations(directive.children(), &scope);
+        Location { matcher: matcher(directive), directive, scope, inner }
+    };
+    blocks.map(location).collect()
+}
+
+fn matcher(directive: &Directive) -> Matcher {
+    let (kind, path) = match directive.arguments.as_slice() {
+        [kind, path, ..] => (kind.as_str(), path.as_str()),
+        // `location ~\.php$` and `location =/a` without a space.
+        _ => {
+            let path = directive.argument(0);
+            let mut kinds = ["^~", "~*", "~", "="].into_iter();
+            kinds.find_map(|kind| Some((kind, path.strip_prefix(kind)?))).unwrap_or(("", path))
         }
-        let matcher = match kind {
-            "=" => Matcher::Exact(path.to_owned()),
-            "~" | "~*" => Matcher::Regex { pattern: path.to_owned(), is_insensitive: kind == "~*" },
-            _ => Matcher::Prefix(path.to_owned()),
-        };
-        let stops = is_stop || kind == "^~";
-        let mut location =
-            Location { matcher, directive, outer: outer.to_vec(), doubt: None, is_stop: stops };
-        if kind == "^~" && !outer.is_empty() && !is_stop {
-            location.doubt = Some(
-                "in nginx, regular expressions outside of the location around win over this one; not in Tollgate"
-                    .to_owned(),
-            );
-        }
-        ordered.locations.push(location);
-        let outer: Vec<_> = outer.iter().copied().chain([directive]).collect();
-        collect(directive.children(), &outer, stops, ordered);
+    };
+    match kind {
+        "=" => Matcher::Exact(path.to_owned()),
+        "~" | "~*" => Matcher::Regex { pattern: path.to_owned(), is_insensitive: kind == "~*" },
+        _ if path.starts_with('@') => Matcher::Named(path.to_owned()),
+        _ => Matcher::Prefix { text: path.to_owned(), is_final: kind == "^~" },
     }
 }
 
 impl Location<'_> {
-    /// The path of a route for this location.
-    ///
-    /// # Errors
-    /// Why Tollgate has none.
-    pub(super) fn path(&self) -> Result<String, String> {
+    /// The path, if it is one or a beginning.
+    pub(super) fn path(&self) -> Option<&str> {
         match &self.matcher {
-            Matcher::Exact(path) => Ok(exact_path(path)),
-            Matcher::Prefix(path) => Ok(prefix_path(path)),
-            Matcher::Regex { .. } => {
-                let (pattern, is_insensitive) = self.pattern()?;
-                expression(&pattern, is_insensitive)
+            Matcher::Exact(path) | Matcher::Prefix { text: path, .. } => Some(path),
+            Matcher::Regex { .. } | Matcher::Named(_) => None,
+        }
+    }
+
+    /// Whether no expression wins over it.
+    fn is_final(&self) -> bool {
+        matches!(self.matcher, Matcher::Prefix { is_final: true, .. })
+    }
+
+    /// Where nginx redirects to `/app/`: from `/app`.
+    fn without_slash(&self) -> Option<&str> {
+        let is_pass = |directive: &Directive| directive.name.ends_with("_pass");
+        let has_pass = self.directive.children().iter().any(is_pass);
+        self.path().filter(|_| has_pass)?.strip_suffix('/').filter(|path| !path.is_empty())
+    }
+}
+
+/// Whether a text in this block uses the groups of an expression before.
+pub(super) fn uses_groups(directive: &Directive) -> bool {
+    let has_group = |text: &String| {
+        let mut names = text.split('$').skip(1).map(|rest| rest.trim_start_matches('{'));
+        names.any(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    };
+    let is_value = matches!(directive.name.as_str(), "proxy_pass" | "return");
+    let is_new = directive.name == "rewrite" && directive.arguments.get(1).is_some_and(has_group);
+    is_new
+        || is_value && directive.arguments.iter().any(has_group)
+        || directive.children().iter().any(uses_groups)
+}
+
+/// The locations that have to be tried before expressions: exact ones, those with `^~`, those with others in them, and
+/// longer ones in these. The others can come behind, without the expressions.
+fn before_regexes<'a, 'd>(paths: &[&'a Location<'d>]) -> (Vec<&'a Location<'d>>, Vec<&'a Location<'d>>) {
+    let is_early = |one: &&Location<'d>| {
+        matches!(one.matcher, Matcher::Exact(_)) || one.is_final() || !one.inner.is_empty()
+    };
+    let around: Vec<&str> = paths
+        .iter()
+        .filter(|one| is_early(one) && !matches!(one.matcher, Matcher::Exact(_)))
+        .filter_map(|one| one.path())
+        .collect();
+    let is_within = |one: &&Location<'d>| {
+        one.path().is_some_and(|path| around.iter().any(|outer| path.starts_with(outer)))
+    };
+    paths.iter().copied().partition(|one| is_early(one) || is_within(one))
+}
+
+impl<'d> Reader<'d> {
+    /// The rules of the location that nginx finds.
+    pub(super) fn search(&mut self, at: At<'_, 'd>, state: State<'d>) -> Vec<Rule> {
+        let at = At { location: None, ..at };
+        match state.searching() {
+            Some(state) if self.has_budget() => self.search_in(at, &at.server.locations, &[], &state),
+            _ => {
+                let text = "its `rewrite` and locations lead to one another too often";
+                vec![Rule::new(Condition::ALWAYS, Effect::Close(text.to_owned()), &at.server.place, "server")]
             }
         }
     }
 
-    /// The regular expression of this location, within the prefix of the location around it, and whether it matches in
-    /// any case. `None` for other locations.
-    pub(super) fn pattern(&self) -> Result<(String, bool), String> {
-        let Matcher::Regex { pattern, is_insensitive } = &self.matcher else {
-            return Err("it is not a regular expression".to_owned());
-        };
-        let Some(outer) = self.outer.last().and_then(|outer| outer.arguments.last()) else {
-            return Ok((pattern.clone(), *is_insensitive));
-        };
-        if self.outer.last().is_some_and(|outer| outer.argument(0).starts_with('~')) {
-            return Err("it is in a location that is a regular expression itself".to_owned());
+    /// Searches the locations of one level. `after`: the regular expressions that are tried if none of these is found.
+    fn search_in<'a>(
+        &mut self,
+        at: At<'a, 'd>,
+        level: &'a [Location<'d>],
+        after: &[&'a Location<'d>],
+        state: &State<'d>,
+    ) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        let is_regex = |location: &&Location<'_>| matches!(location.matcher, Matcher::Regex { .. });
+        let regexes: Vec<&'a Location<'d>> =
+            level.iter().filter(is_regex).chain(after.iter().copied()).collect();
+        let mut paths: Vec<&'a Location<'d>> =
+            level.iter().filter(|location| location.path().is_some()).collect();
+        // The longest first, and the exact ones before all.
+        paths.sort_by_key(|location| {
+            let is_exact = matches!(location.matcher, Matcher::Exact(_));
+            (!is_exact, usize::MAX - location.path().map_or(0, str::len))
+        });
+        rules.extend(self.slashes(&paths, state));
+        let (early, late) = before_regexes(&paths);
+        if self.enter_paths(at, &early, &regexes, state, &mut rules) {
+            return rules;
         }
-        Ok((within(outer, pattern, *is_insensitive)?, false))
+        for location in regexes {
+            let Matcher::Regex { pattern, is_insensitive } = &location.matcher else { continue };
+            let inner = At { location: Some(location), ..at };
+            let found = state.found(pattern, *is_insensitive, uses_groups(location.directive));
+            let (when, state) = match found {
+                Ok(None) => continue,
+                Ok(Some(found)) => found,
+                Err(why) => (Condition::unknown_place(why), state.clone()),
+            };
+            let found = self.search_in(inner, &location.inner, &[], &state);
+            if when == Condition::ALWAYS {
+                rules.extend(found);
+                return rules;
+            }
+            rules.push(rule(location.directive, when, Effect::Enter(found)));
+        }
+        if !self.enter_paths(at, &late, &[], state, &mut rules) {
+            rules.extend(self.location(at, state));
+        }
+        rules
+    }
+
+    /// Adds the rules of locations that are paths or beginnings. `regexes`: those that are tried before a beginning.
+    /// Returns whether one of them takes all requests.
+    fn enter_paths<'a>(
+        &mut self,
+        at: At<'a, 'd>,
+        paths: &[&'a Location<'d>],
+        regexes: &[&'a Location<'d>],
+        state: &State<'d>,
+        rules: &mut Vec<Rule>,
+    ) -> bool {
+        for location in paths {
+            let inner = At { location: Some(location), ..at };
+            let (when, seen) = match &location.matcher {
+                Matcher::Exact(path) => (state.is_path(path), exactly(path, &state.seen)),
+                Matcher::Prefix { text, .. } => (state.begins(text), within(text, &state.seen)),
+                Matcher::Regex { .. } | Matcher::Named(_) => continue,
+            };
+            if when == Condition::NEVER {
+                continue;
+            }
+            let state = State { seen, ..state.clone() };
+            let found = match location.matcher {
+                Matcher::Exact(_) => self.location(inner, &state),
+                _ => {
+                    let after = if location.is_final() { &[] } else { regexes };
+                    self.search_in(inner, &location.inner, after, &state)
+                }
+            };
+            if when == Condition::ALWAYS {
+                rules.extend(found);
+                return true;
+            }
+            rules.push(rule(location.directive, when, Effect::Enter(found)));
+        }
+        false
+    }
+
+    /// The redirects from `/app` to `/app/`, for locations of one level.
+    fn slashes(&self, paths: &[&Location<'d>], state: &State<'d>) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for location in paths {
+            let Some(path) = location.without_slash() else { continue };
+            let is_taken = paths.iter().any(|other| other.path() == Some(path));
+            let when = state.is_path(path);
+            if is_taken || when == Condition::NEVER {
+                continue;
+            }
+            if let Some(internal) = location.scope.last("internal").filter(|_| !state.is_internal) {
+                rules.push(rule(internal, when, Effect::Refuse(404)));
+                continue;
+            }
+            rules.extend(self.body_limit(&location.scope, &when));
+            rules.extend(self.response_edits(&location.scope, Some(301), &when, state));
+            let path = encoded(path).replace('{', "{{").replace('}', "}}");
+            let redirect = Map::new().with("path", format!("{path}/")).with("status", 301);
+            rules.push(rule(location.directive, when, Effect::Act(Action::Redirect(redirect))));
+        }
+        rules
     }
 }
 
-/// An expression that matches what `pattern` matches, of the paths that begin with `prefix`.
-pub(super) fn within(prefix: &str, pattern: &str, is_insensitive: bool) -> Result<String, String> {
-    let inner = if is_insensitive { format!("(?i:{pattern})") } else { pattern.to_owned() };
-    let begin = escaped(prefix);
-    match pattern.strip_prefix('^') {
-        _ if prefix == "/" => Ok(inner),
-        Some(rest) if !is_insensitive && (rest.starts_with(&begin) || rest.starts_with(prefix)) => Ok(inner),
-        Some(_) => Err(format!("it begins with `^`, but not with the location around it, `{prefix}`")),
-        // The expression may take the last slash of the prefix.
-        None => match begin.strip_suffix('/') {
-            Some(segments) if pattern.starts_with('/') => Ok(format!("^{segments}(?:/.*)?{inner}")),
-            _ => Ok(format!("^{begin}.*{inner}")),
-        },
-    }
+/// What is known of a path that is this one.
+fn exactly(path: &str, seen: &Seen) -> Seen {
+    let is_new = match seen {
+        Seen::Original(_) => false,
+        Seen::Whole { is_new, .. } => *is_new,
+        Seen::Replaced { .. } => true,
+        Seen::Template(_) => return seen.clone(),
+    };
+    Seen::Whole { path: path.to_owned(), is_new }
 }
 
-/// The path of a route for exactly this path.
-pub(super) fn exact_path(path: &str) -> String {
-    match path.contains(['{', '}', '*']) {
-        true => format!("~^{}$", escaped(path)),
-        false => super::encoded(path),
-    }
-}
-
-/// The path of a route for all paths that begin so.
-pub(super) fn prefix_path(path: &str) -> String {
-    match path.ends_with('/') && !path.contains(['{', '}', '*']) {
-        true => format!("{}*", super::encoded(path)),
-        false => format!("~^{}", escaped(path)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::{super::syntax, *};
-
-    fn paths(text: &str) -> Vec<String> {
-        let parsed = syntax::parse(text, Path::new("nginx.conf")).unwrap();
-        let ordered = ordered(&parsed.directives);
-        ordered.locations.iter().map(|location| location.path().unwrap_or_else(|error| error)).collect()
-    }
-
-    #[test]
-    fn the_order_is_nginx_s() {
-        let found = paths(
-            "location / {} location /a/ { location /a/b/ {} location ~ \\.x$ {} } location ~ /two {} location ~* one {}
-             location = /e {} location ^~ /static/ {} location /long/er/ {} location /api {}",
-        );
-        let expected = [
-            "/e",
-            "/static/*",
-            r"~^/a/.*\.x$",
-            "~/two",
-            "~*one",
-            "/long/er/*",
-            "/a/b/*",
-            "~^/api",
-            "/a/*",
-            "/*",
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn expressions_stay_within_the_location_around() {
-        assert_eq!(within("/a/", r"\.php$", false).as_deref(), Ok(r"^/a/.*\.php$"));
-        assert_eq!(within("/a/", r"/\.ht", false).as_deref(), Ok(r"^/a(?:/.*)?/\.ht"));
-        assert_eq!(within("/a/", r"^/a/b", false).as_deref(), Ok("^/a/b"));
-        assert_eq!(within("/", "^/b", false).as_deref(), Ok("^/b"));
-        assert_eq!(within("/a", "x", true).as_deref(), Ok("^/a.*(?i:x)"));
-        assert!(within("/a/", "^/b", false).is_err());
+/// What is known of a path that begins with this text.
+fn within(text: &str, seen: &Seen) -> Seen {
+    match seen {
+        Seen::Original(known) if known.len() < text.len() => Seen::Original(text.to_owned()),
+        _ => seen.clone(),
     }
 }

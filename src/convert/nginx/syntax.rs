@@ -47,25 +47,15 @@ impl Directive {
     }
 }
 
-/// A configuration: its directives with those of included files in their place, and `include` directives that matched
-/// no file, or a file that could not be read.
-#[derive(Debug, Default)]
-pub(super) struct Parsed {
-    pub(super) directives: Vec<Directive>,
-    pub(super) not_included: Vec<(Directive, String)>,
-}
-
-/// Parses `text`, the file at `path`, and the files that it includes. Relative names of those begin at the directory of
-/// `path`.
+/// Parses `text`, the file at `path`, with the files that it includes in the place of `include`. Relative names of those
+/// begin at the directory of `path`. An `include` stays if its file is missing or cannot be read.
 ///
 /// # Errors
 /// One of the files cannot be parsed, or includes itself.
-pub(super) fn parse(text: &str, path: &Path) -> Result<Parsed, ConvertError> {
+pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Directive>, ConvertError> {
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
-    let mut parser =
-        Parser { directory, files: 1, directives: 0, open: vec![path.to_owned()], not_included: Vec::new() };
-    let directives = parser.file(text, &path.display().to_string(), 0)?;
-    Ok(Parsed { directives, not_included: parser.not_included })
+    let mut parser = Parser { directory, files: 1, directives: 0, open: vec![path.to_owned()] };
+    parser.file(text, &path.display().to_string(), 0)
 }
 
 struct Parser {
@@ -74,7 +64,6 @@ struct Parser {
     directives: usize,
     /// The files that are being read: the main one, the one that it includes, and so on.
     open: Vec<PathBuf>,
-    not_included: Vec<(Directive, String)>,
 }
 
 impl Parser {
@@ -144,7 +133,11 @@ impl Parser {
         let pattern = self.directory.join(include.argument(0));
         let paths = matching_files(&pattern);
         if paths.is_empty() {
-            self.not_included.push((include, "no file matches it".to_owned()));
+            // A pattern need not match, but its directory may be missing here alone.
+            let is_pattern = include.argument(0).contains(['*', '?', '[']);
+            if !is_pattern || !pattern.parent().is_some_and(Path::is_dir) {
+                directives.push(include);
+            }
             return Ok(());
         }
         for path in paths {
@@ -155,12 +148,9 @@ impl Parser {
             if self.open.len() > DEEPEST_INCLUDE || self.files > MOST_FILES {
                 return Err(words.error(start, "too many files are included"));
             }
-            let text = match read(&path) {
-                Ok(text) => text,
-                Err(error) => {
-                    self.not_included.push((include.clone(), error.to_string()));
-                    continue;
-                }
+            let Ok(text) = read(&path) else {
+                directives.push(include.clone());
+                continue;
             };
             self.open.push(path.clone());
             directives.extend(self.file(&text, &path.display().to_string(), depth)?);
@@ -329,17 +319,13 @@ impl<'t> Words<'t> {
                 '}' if open == 1 => return Ok(()),
                 '}' => open -= 1,
                 '-' if self.rest.peek() == Some(&'-') => {
-                    while self.rest.peek().is_some_and(|c| *c != '\n') && self.next().is_some() {}
-                }
-                '[' if self.rest.peek() == Some(&'[') => {
-                    let mut last = ' ';
-                    while let Some(c) = self.next() {
-                        if (last, c) == (']', ']') {
-                            break;
-                        }
-                        last = c;
+                    self.next();
+                    let is_long = self.rest.peek() == Some(&'[') && self.next().is_some() && self.skip_long();
+                    if !is_long {
+                        while self.rest.peek().is_some_and(|c| *c != '\n') && self.next().is_some() {}
                     }
                 }
+                '[' => drop(self.skip_long()),
                 '"' | '\'' => loop {
                     match self.next() {
                         Some('\\') => {
@@ -355,6 +341,30 @@ impl<'t> Words<'t> {
         }
         Err(self.error(start, "this block of Lua is not closed"))
     }
+
+    /// Skips `[[…]]`, `[=[…]=]` and so on, of which the first bracket was read. Returns whether it is one.
+    fn skip_long(&mut self) -> bool {
+        let mut ahead = self.rest.clone();
+        let level = std::iter::from_fn(|| ahead.next_if_eq(&'=')).count();
+        if ahead.next() != Some('[') {
+            return false;
+        }
+        for _ in 0..=level {
+            self.next();
+        }
+        let end = format!("]{}]", "=".repeat(level));
+        let mut last = String::new();
+        while let Some(c) = self.next() {
+            last.push(c);
+            if last.ends_with(&end) {
+                break;
+            }
+            if last.len() > 4 * end.len() {
+                last = last.chars().rev().take(end.len()).collect::<Vec<_>>().into_iter().rev().collect();
+            }
+        }
+        true
+    }
 }
 
 #[cfg(test)]
@@ -366,9 +376,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<Directive>, String> {
-        parse(text, Path::new("/nowhere/nginx.conf"))
-            .map(|parsed| parsed.directives)
-            .map_err(|error| error.to_string())
+        parse(text, Path::new("/nowhere/nginx.conf")).map_err(|error| error.to_string())
     }
 
     /// Each directive as `name[arguments]{block}`.
@@ -402,6 +410,10 @@ mod tests {
             (
                 "content_by_lua_block { local a = { '}' } -- }\n x = [[ } ]] } b;",
                 "content_by_lua_block[]{} b[]",
+            ),
+            (
+                "x_by_lua_block { --[==[ } ]] ]==] s = [=[ ]] } ]=] --[ }\n a[b[1]] = [[ ' ]] } b;",
+                "x_by_lua_block[]{} b[]",
             ),
         ] {
             assert_eq!(parsed(text).map(|directives| shape(&directives)), Ok(expected.to_owned()), "{text}");
@@ -440,13 +452,14 @@ mod tests {
         write("loop.conf", "include loop2.conf;");
         write("loop2.conf", "include loop.conf;");
         let read = |text: &str| parse(text, &directory.path().join("nginx.conf"));
-        let parsed =
-            read("http { include conf.d/*.conf; d; } include none.conf; include none/*.conf;").unwrap();
-        assert_eq!(shape(&parsed.directives), "http[]{a[] c[] b[] d[]}");
-        let c = &parsed.directives[0].children()[1];
+        let text =
+            "http { include conf.d/*.conf; d; } include none.conf; include none/*.conf; include *.none;";
+        let parsed = read(text).unwrap();
+        let missing = "include[none.conf] include[none/*.conf]";
+        assert_eq!(shape(&parsed), format!("http[]{{a[] c[] b[] d[]}} {missing}"));
+        let c = &parsed[0].children()[1];
         assert_eq!(c.place.line, 3);
         assert!(c.place.file.ends_with("conf.d/a.conf"));
-        assert_eq!(parsed.not_included.len(), 2);
         let error = read("include loop.conf;").unwrap_err().to_string();
         assert!(
             error.contains("loop2.conf:1:1: ") && error.ends_with("loop.conf` includes itself"),

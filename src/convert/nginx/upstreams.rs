@@ -1,79 +1,107 @@
 //! `proxy_pass` and `upstream`: upstreams.
 
 use super::{
-    Converter, Scope,
-    policies::parameter,
+    Reader,
+    limits::{parameter, recipe},
+    noted,
+    scope::Scope,
+    state::State,
     syntax::Directive,
-    unconverted,
-    values::{has_variable, is_authority, milliseconds},
+    values::{has_variable, milliseconds},
+    words::{Class, class},
 };
 use crate::convert::{
-    draft::resource_name,
-    route_draft::duration,
+    draft::{duration, resource_name},
     yaml::{Comment, Map, Node},
 };
 
 /// Where `proxy_pass` leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Destination {
-    /// The name of the upstream.
-    pub(super) upstream: String,
-    /// The path of the URL; `None` if it has none, so that the path of the request is kept.
-    pub(super) path: Option<String>,
+    scheme: &'static str,
+    /// A host with its port, or the name of an `upstream`.
+    pub(super) authority: String,
 }
 
-impl<'d> Converter<'d> {
-    /// The upstream for a `proxy_pass` or `grpc_pass`.
+/// Whether this can be a host with a port.
+pub(super) fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (text, "80"),
+    };
+    let is_address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    port.parse::<u16>().is_ok_and(|port| port > 0)
+        && match is_address {
+            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => super::variables::is_host(host),
+        }
+}
+
+impl<'d> Reader<'d> {
+    /// Where a `proxy_pass` or `grpc_pass` leads, and the path in its URL: `text` is the URL.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why that is no upstream.
     pub(super) fn destination(
-        &mut self,
-        pass: &'d Directive,
-        scope: &Scope<'d>,
-    ) -> Result<Destination, String> {
+        &self,
+        pass: &Directive,
+        text: &str,
+    ) -> Result<(Destination, Option<String>), String> {
         let is_grpc = pass.name == "grpc_pass";
-        let text = scope.expand(pass.argument(0));
         let (scheme, rest) = match text.split_once("://") {
             Some(("http", rest)) if !is_grpc => ("http", rest),
             Some(("https", rest)) if !is_grpc => ("https", rest),
             Some(("grpc", rest)) if is_grpc => ("http", rest),
             Some(("grpcs", rest)) if is_grpc => ("https", rest),
-            None if is_grpc => ("http", text.as_str()),
+            None if is_grpc => ("http", text),
             _ => return Err("its URL cannot be read".to_owned()),
         };
         if rest.starts_with("unix:") {
             return Err("Tollgate forwards to TCP ports only, not to Unix sockets".to_owned());
         }
-        let (authority, path) = match rest.find('/') {
-            Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
-            None => (rest, None),
-        };
-        // `proxy_pass http://backend$request_uri` sends the path as it came, as without one.
-        let (authority, path) = match authority.strip_suffix("$request_uri") {
-            Some(authority) => (authority, None),
-            None => (authority, path.filter(|path| path != "$request_uri")),
-        };
-        if has_variable(authority) || path.as_deref().is_some_and(has_variable) {
+        let at = ["/", "${request_uri}", "${uri}"].into_iter().filter_map(|end| rest.find(end));
+        let at = at.min().unwrap_or(rest.len());
+        let (authority, path) = (&rest[..at], Some(rest[at..].to_owned()).filter(|path| !path.is_empty()));
+        if has_variable(authority) {
             return Err("it has variables: name the upstream, or write a route for each value".to_owned());
         }
-        if !is_authority(authority) {
+        if !is_authority(authority) && !self.upstreams.contains_key(authority) {
             return Err(format!("`{authority}` is not a host"));
         }
+        Ok((Destination { scheme, authority: authority.to_owned() }, path))
+    }
+
+    /// The name of the upstream for a destination. `is_rewritten`: services get the endpoint's host.
+    ///
+    /// # Errors
+    /// Tollgate can forward to none of its servers.
+    pub(super) fn upstream(
+        &mut self,
+        pass: &'d Directive,
+        destination: &Destination,
+        scope: &Scope<'d>,
+        is_rewritten: bool,
+    ) -> Result<String, String> {
+        let Destination { scheme, authority } = destination;
+        let is_grpc = pass.name == "grpc_pass";
         let mut comments = Vec::new();
-        let mut map = match self.upstreams.get(authority).copied() {
+        let mut map = match self.upstreams.get(authority.as_str()).copied() {
             Some(group) => group_of(group, scheme, &mut comments)?,
             None => Map::new().with("endpoints", vec![format!("{scheme}://{authority}")]),
         };
         if is_grpc {
             map.set("protocol", "h2");
         }
-        self.host(scope, authority, is_grpc, pass, &mut map, &mut comments);
-        self.upstream_tls(scope, scheme, pass, &mut map, &mut comments);
+        if is_rewritten {
+            map.set("host", "rewrite");
+        }
+        if *scheme == "https" {
+            self.upstream_tls(scope, pass, &mut map, &mut comments);
+        }
         let mut timeouts = Map::new();
         let time = |name: &str| {
             let name = if is_grpc { name.replace("proxy", "grpc") } else { name.to_owned() };
-            scope.value(&name).and_then(milliseconds).filter(|time| *time > 0)
+            milliseconds(scope.value(&name)).filter(|time| (1..=LONGEST).contains(time))
         };
         if let Some(time) = time("proxy_connect_timeout") {
             timeouts.set("connect", duration(time));
@@ -86,15 +114,15 @@ impl<'d> Converter<'d> {
         }
         map.set("timeouts", timeouts);
         for name in ["proxy_next_upstream", "proxy_next_upstream_tries"] {
-            if let Some(directive) = scope.single(name).filter(|directive| directive.argument(0) != "off") {
-                let text = format!("`{}`: set `retry` of the upstream", directive.shown());
-                comments.push(unconverted(&directive.place, text));
-            } else if scope.single(name).is_some() {
-                map.set("retry", Map::new().with("max", 0));
+            match scope.last(name) {
+                Some(directive) if directive.argument(0) == "off" => {
+                    map.set("retry", Map::new().with("max", 0));
+                }
+                Some(directive) => comments.push(noted(directive, "set `retry` of the upstream")),
+                None => {}
             }
         }
-        let upstream = self.named_upstream(authority, map, comments);
-        Ok(Destination { upstream, path })
+        Ok(self.named_upstream(authority, map, comments))
     }
 
     /// The name of this upstream. Equal ones have one name.
@@ -112,75 +140,31 @@ impl<'d> Converter<'d> {
         name
     }
 
-    /// The `Host` that the service gets: by default, nginx sends the one of `proxy_pass`.
-    fn host(
-        &mut self,
-        scope: &Scope<'d>,
-        authority: &str,
-        is_grpc: bool,
-        pass: &'d Directive,
-        map: &mut Map,
-        comments: &mut Vec<Comment>,
-    ) {
-        let list = if is_grpc { "grpc_set_header" } else { "proxy_set_header" };
-        let set = scope.list(list).iter().rfind(|header| header.argument(0).eq_ignore_ascii_case("host"));
-        let value = set.map(|header| scope.expand(header.argument(1)));
-        match value.as_deref() {
-            Some("$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" | "$server_name") => {}
-            Some("$proxy_host" | "$proxy_host:$proxy_port") | None => {
-                map.set("host", "rewrite");
-                if self.upstreams.contains_key(authority) && value.is_none() {
-                    comments.push(Comment::Plain(format!(
-                        "{}: nginx sends `Host: {authority}`, Tollgate the host of the endpoint.",
-                        pass.place
-                    )));
-                }
-            }
-            Some(text) if text == authority || authority.split(':').next() == Some(text) => {
-                map.set("host", "rewrite");
-            }
-            Some(text) => {
-                map.set("host", "rewrite");
-                if let Some(header) = set {
-                    let text = format!(
-                        "`{} {text}`: Tollgate sends the client's `Host`, or with `host: rewrite` the one of the endpoint",
-                        header.argument(0)
-                    );
-                    comments.push(unconverted(&header.place, text));
-                }
-            }
-        }
-    }
-
     fn upstream_tls(
-        &mut self,
+        &self,
         scope: &Scope<'d>,
-        scheme: &str,
         pass: &'d Directive,
         map: &mut Map,
         comments: &mut Vec<Comment>,
     ) {
-        if scheme != "https" {
-            return;
-        }
         let mut tls = Map::new();
-        let settings = [
-            ("trusted_certificate", "ca"),
-            ("certificate", "cert"),
-            ("certificate_key", "key"),
-            ("name", "server_name"),
-        ];
+        let settings = [("trusted_certificate", "ca"), ("name", "server_name")];
         for (directive, setting) in settings {
-            let Some(value) = scope.value(&format!("proxy_ssl_{directive}")) else { continue };
-            match directive {
-                "name" if has_variable(value) => {}
-                "name" => tls.set(setting, value),
-                _ => tls.set(setting, self.file(value)),
+            match (directive, scope.value(&format!("proxy_ssl_{directive}"))) {
+                (_, "") => {}
+                ("name", value) if !super::variables::is_host(value) => {}
+                ("name", value) => tls.set(setting, value),
+                (_, value) => tls.set(setting, self.file(value)),
             }
         }
-        if scope.value("proxy_ssl_verify") != Some("on") {
+        let (cert, key) = (scope.value("proxy_ssl_certificate"), scope.value("proxy_ssl_certificate_key"));
+        if !cert.is_empty() && !key.is_empty() && !has_variable(cert) && !has_variable(key) {
+            tls.set("cert", self.file(cert));
+            tls.set("key", self.file(key));
+        }
+        if scope.value("proxy_ssl_verify") != "on" {
             let text = "nginx does not verify the certificate of the service; Tollgate does: name its authority in `tls.ca`";
-            comments.push(unconverted(&pass.place, text));
+            comments.push(noted(pass, text));
         }
         if !tls.is_empty() {
             map.set("tls", tls);
@@ -188,108 +172,109 @@ impl<'d> Converter<'d> {
     }
 }
 
+/// The longest timeout, in milliseconds: 366 days.
+const LONGEST: u64 = 366 * 86_400_000;
+
 /// The upstream for an `upstream` block.
 ///
 /// # Errors
 /// Tollgate can forward to none of its servers.
 fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Result<Map, String> {
-    let (mut map, mut endpoints) = (Map::new(), Vec::new());
+    let mut endpoints = Vec::new();
     let mut balance = Node::from("round_robin");
-    let mut outlier: Option<Map> = None;
-    let mut idle = None;
-    let mut note = |directive: &Directive, text: &str| {
-        comments.push(unconverted(&directive.place, format!("`{}`: {text}", directive.shown())));
-    };
+    let (mut outlier, mut idle): (Option<Map>, _) = (None, None);
     for directive in group.children() {
         match directive.name.as_str() {
             "server" => {
-                let address = directive.argument(0);
-                if !address.starts_with("unix:") && !is_authority(address) {
-                    note(directive, "this is not a host");
-                    continue;
-                }
-                if address.starts_with("unix:") {
-                    note(directive, "Tollgate forwards to TCP ports only, not to Unix sockets");
-                    continue;
-                }
-                let mut endpoint = Map::new().with("url", format!("{scheme}://{address}"));
-                let weight = parameter(directive, "weight").and_then(|weight| weight.parse::<u64>().ok());
-                if let Some(weight) = weight.filter(|weight| *weight != 1) {
-                    endpoint.set("weight", weight.clamp(1, 1000));
-                }
-                let has = |word: &str| directive.arguments.iter().any(|argument| argument == word);
-                if has("backup") {
-                    note(
-                        directive,
-                        "Tollgate has no backup servers: it is drained, so that it takes no requests",
-                    );
-                }
-                if has("backup") || has("down") {
-                    endpoint.set("drain", true);
-                }
-                if parameter(directive, "max_conns").is_some() {
-                    note(
-                        directive,
-                        "set `max_connections` of the upstream, for all of its endpoints together",
-                    );
-                }
-                if parameter(directive, "slow_start").is_some() {
-                    note(directive, "set `slow_start` of the upstream");
-                }
-                let failures = parameter(directive, "max_fails").and_then(|text| text.parse::<u64>().ok());
-                let eject =
-                    parameter(directive, "fail_timeout").and_then(milliseconds).filter(|ms| *ms >= 1000);
-                if failures.is_some() || eject.is_some() {
-                    let mut settings = Map::new();
-                    match failures {
-                        Some(0) => {}
-                        Some(failures) => settings.set("failures", failures.min(1000)),
-                        None => settings.set("failures", 1),
-                    }
-                    settings.set("eject", duration(eject.unwrap_or(10_000)));
-                    match (&outlier, failures) {
-                        (_, Some(0)) => {
-                            outlier.get_or_insert_default();
-                        }
-                        (None, _) => outlier = Some(settings),
-                        (Some(first), _) if *first != settings => {
-                            note(directive, "Tollgate has one `outlier` for all endpoints of an upstream");
-                        }
-                        _ => {}
-                    }
-                }
-                endpoints.push(match endpoint.len() {
-                    1 => Node::from(format!("{scheme}://{address}")),
-                    _ => Node::from(endpoint),
-                });
+                endpoints.extend(endpoint(directive, scheme, comments));
+                outlier_of(directive, &mut outlier, comments);
             }
-            "least_conn" => balance = Node::from("least_request"),
+            "least_conn" | "random" => balance = Node::from("least_request"),
             "ip_hash" => balance = Node::from(Map::new().with("hash", "ip")),
-            "hash" => match super::keys::Tables::default().key(directive.argument(0)) {
-                Ok(super::keys::Key { key: Some(key), .. }) => {
-                    balance = Node::from(Map::new().with("hash", key));
+            "hash" => match recipe(directive.argument(0), &State::new("", "")) {
+                Ok(recipe) if recipe.key != "global" => {
+                    balance = Node::from(Map::new().with("hash", recipe.key));
                 }
-                _ => note(directive, "write `balance: { hash: KEY }`"),
+                _ => comments.push(noted(directive, "write `balance: { hash: KEY }`")),
             },
-            "random" => balance = Node::from("least_request"),
             "keepalive" => idle = directive.argument(0).parse::<u64>().ok(),
-            "sticky" => note(directive, "write `sticky: { cookie: NAME }`"),
-            name if super::words::is_irrelevant(name) || name.starts_with("keepalive_") => {}
-            name => note(directive, super::words::advice(name)),
+            "sticky" => comments.push(noted(directive, "write `sticky: { cookie: NAME }`")),
+            "zone" | "keepalive_requests" | "keepalive_time" | "keepalive_timeout" => {}
+            _ => match class(directive) {
+                Class::Nothing => {}
+                Class::Noted(text) | Class::Closes(text) => comments.push(noted(directive, text)),
+                Class::Converted => {
+                    comments.push(noted(directive, "Tollgate has no equal of this directive"));
+                }
+            },
         }
     }
     if endpoints.is_empty() {
         return Err(format!("upstream `{}` has no server on a TCP port", group.argument(0)));
     }
-    map.set("endpoints", endpoints);
-    map.set("balance", balance);
+    let mut map = Map::new().with("endpoints", endpoints).with("balance", balance);
     match outlier {
         Some(settings) if settings.is_empty() => map.set("outlier", "off"),
         Some(settings) => map.set("outlier", settings),
         None => {}
     }
-    if let Some(idle) = idle {
-        map.set("idle_connections", idle.min(1_000_000));
-    }
+    map.extend_some("idle_connections", idle.map(|idle| idle.min(1_000_000)));
     Ok(map)
+}
+
+/// The endpoint for a `server`, if it is one.
+fn endpoint(server: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Option<Node> {
+    let address = server.argument(0);
+    let has = |word: &str| server.arguments.iter().any(|argument| argument == word);
+    let missing = match address {
+        address if address.starts_with("unix:") => {
+            Some("Tollgate forwards to TCP ports only, not to Unix sockets")
+        }
+        address if !is_authority(address) => Some("this is not a host"),
+        _ if has("backup") => Some("Tollgate has no backup servers: it is left out"),
+        _ => None,
+    };
+    if let Some(text) = missing {
+        comments.push(noted(server, text));
+        return None;
+    }
+    let mut endpoint = Map::new().with("url", format!("{scheme}://{address}"));
+    let weight = parameter(server, "weight").and_then(|weight| weight.parse::<u64>().ok());
+    endpoint.extend_some("weight", weight.filter(|weight| *weight != 1).map(|weight| weight.clamp(1, 1000)));
+    if has("down") {
+        endpoint.set("drain", true);
+    }
+    if parameter(server, "max_conns").is_some() {
+        let text = "set `max_connections` of the upstream, for all of its endpoints together";
+        comments.push(noted(server, text));
+    }
+    if parameter(server, "slow_start").is_some() {
+        comments.push(noted(server, "set `slow_start` of the upstream"));
+    }
+    Some(match endpoint.len() {
+        1 => Node::from(format!("{scheme}://{address}")),
+        _ => Node::from(endpoint),
+    })
+}
+
+/// Reads `max_fails` and `fail_timeout` of a `server`. `outlier`: that of the servers before. An empty one is off.
+fn outlier_of(server: &Directive, outlier: &mut Option<Map>, comments: &mut Vec<Comment>) {
+    let failures = parameter(server, "max_fails").and_then(|text| text.parse::<u64>().ok());
+    let eject = parameter(server, "fail_timeout").and_then(milliseconds).filter(|ms| *ms >= 1000);
+    if failures.is_none() && eject.is_none() {
+        return;
+    }
+    let settings = Map::new()
+        .with("failures", failures.unwrap_or(1).clamp(1, 1000))
+        .with("eject", duration(eject.unwrap_or(10_000).min(86_400_000)));
+    match outlier {
+        _ if failures == Some(0) => {
+            outlier.get_or_insert_default();
+        }
+        None => *outlier = Some(settings),
+        Some(first) if *first != settings => {
+            comments.push(noted(server, "Tollgate has one `outlier` for all endpoints of an upstream"));
+        }
+        Some(_) => {}
+    }
 }

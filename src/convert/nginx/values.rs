@@ -97,7 +97,7 @@ pub(super) fn header_text(text: &str) -> Result<String, String> {
             Part::Literal(text) => out += &text.replace('{', "{{").replace('}', "}}"),
             Part::Variable(name) => {
                 out += match name.as_str() {
-                    "remote_addr" | "realip_remote_addr" => "{client_address}",
+                    "remote_addr" => "{client_address}",
                     "host" => "{host}",
                     "request_id" => "{request_id}",
                     _ => return Err(name),
@@ -106,80 +106,6 @@ pub(super) fn header_text(text: &str) -> Result<String, String> {
         }
     }
     Ok(out)
-}
-
-/// A regular expression as Tollgate's engine reads it.
-///
-/// # Errors
-/// It uses what that engine lacks, such as look-around.
-pub(in crate::convert) fn expression(pattern: &str, is_insensitive: bool) -> Result<String, String> {
-    // PCRE takes `\/` and other escapes that the engine refuses.
-    let mut text = String::new();
-    let mut chars = pattern.chars().peekable();
-    while let Some(c) = chars.next() {
-        match (c, chars.peek()) {
-            ('\\', Some(&next)) => {
-                chars.next();
-                if !matches!(
-                    next,
-                    '/' | '"' | '\'' | '@' | '!' | ':' | ',' | '=' | '%' | ' ' | '`' | ';' | '_'
-                ) {
-                    text.push('\\');
-                }
-                text.push(next);
-            }
-            _ => text.push(c),
-        }
-    }
-    let mut parser = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build();
-    match parser.parse(&text) {
-        Ok(_) => Ok(format!("~{}{text}", if is_insensitive { "*" } else { "" })),
-        Err(_) => Err("Tollgate's regular expressions have no look-around and no back-references".to_owned()),
-    }
-}
-
-/// Names the groups of an expression `p1`, `p2`, …, so that a rewrite can use them.
-pub(super) fn with_named_groups(pattern: &str) -> String {
-    let (mut out, mut number) = (String::new(), 0);
-    let mut chars = pattern.chars().peekable();
-    let mut is_in_class = false;
-    while let Some(c) = chars.next() {
-        out.push(c);
-        match c {
-            '\\' => out.extend(chars.next()),
-            '[' => is_in_class = true,
-            ']' => is_in_class = false,
-            '(' if !is_in_class && chars.peek() != Some(&'?') => {
-                number += 1;
-                out += &format!("?P<p{number}>");
-            }
-            _ => {}
-        }
-    }
-    out
-}
-
-/// A literal path as a part of a regular expression.
-pub(in crate::convert) fn escaped(path: &str) -> String {
-    // A dash needs no escape outside of a class.
-    regex_syntax::escape(&encoded(path)).replace(r"\-", "-")
-}
-
-/// A path with characters percent-encoded that must be.
-pub(in crate::convert) fn encoded(path: &str) -> String {
-    let mut out = String::new();
-    for byte in path.bytes() {
-        match byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'%') {
-            true => out.push(char::from(byte)),
-            false => out += &format!("%{byte:02X}"),
-        }
-    }
-    out
-}
-
-/// Whether this can be a host with a port.
-pub(in crate::convert) fn is_authority(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
 }
 
 #[cfg(test)]
@@ -217,13 +143,5 @@ mod tests {
         assert_eq!(parts("$ ${x"), [literal("$ ${x")]);
         assert_eq!(header_text("a{$remote_addr}").as_deref(), Ok("a{{{client_address}}}"));
         assert_eq!(header_text("$geoip_country"), Err("geoip_country".to_owned()));
-    }
-
-    #[test]
-    fn expressions() {
-        assert_eq!(expression(r"\.php$", false).as_deref(), Ok(r"~\.php$"));
-        assert_eq!(expression(r"^\/a\/", true).as_deref(), Ok("~*^/a/"));
-        assert!(expression("^/(?!a)", false).is_err());
-        assert_eq!(with_named_groups(r"^/(a|(?:b))/\(([()])$"), r"^/(?P<p1>a|(?:b))/\((?P<p2>[()])$");
     }
 }

@@ -1,392 +1,343 @@
-//! Entry points become listeners; certificates become theirs.
+//! Entry points.
 
-use std::{collections::BTreeSet, path::Path};
+use std::net::SocketAddr;
 
-use super::{Traefik, dynamic_files, leftovers, plain_name, routers::Router};
+use super::{Traefik, redirects::Redirection, routers::Router, tls::Domains};
 use crate::convert::{
-    ConvertError, Draft,
-    document::{Document, Fields, Item},
-    read,
-    yaml::{Comment, Map, Node},
+    Note, Place,
+    condition::Condition,
+    document::{Fields, Item},
+    networks::Networks,
+    path::Path,
+    site::{Effect, Rule},
+    yaml::Comment,
 };
 
-/// Keys of a static configuration.
-pub(super) const STATIC_KEYS: [&str; 18] = [
-    "entryPoints",
-    "providers",
-    "certificatesResolvers",
-    "api",
-    "log",
-    "accessLog",
-    "metrics",
-    "tracing",
-    "ping",
-    "global",
-    "serversTransport",
-    "experimental",
-    "hub",
-    "core",
-    "pilot",
-    "spiffe",
-    "hostResolver",
-    "ocsp",
-];
+/// The priority of a redirection of an entry point: before all routers.
+const FIRST: i64 = i64::MAX - 1;
+
+/// What nobody outside can see: how the process binds its socket and ends, and what it logs. Paths are normalised
+/// anyway. Listeners tell `http`, `transport` and the like apart by their own keys.
+const NEEDS_NOTHING: [&str; 4] = ["reusePort", "observability", "udp", "allowACMEByPass"];
+const HTTP_NEEDS_NOTHING: [&str; 3] = ["encodeQuerySemicolons", "sanitizePath", "redirections"];
 
 /// An address on which Traefik listens.
-pub(super) struct EntryPoint {
+pub(super) struct EntryPoint<'d> {
     pub(super) name: String,
     pub(super) address: String,
-    pub(super) is_tls: bool,
-    /// Redirects everything to HTTPS, to this port if it is not 443.
-    pub(super) redirect: Option<Option<String>>,
-    pub(super) middlewares: Vec<String>,
+    /// Whether routers that name no entry point are on it.
+    pub(super) is_default: bool,
+    /// Whether each of its routers has TLS.
+    pub(super) has_tls: bool,
+    pub(super) tls_options: Option<&'d str>,
+    pub(super) domains: Domains,
+    pub(super) middlewares: Vec<Item<'d>>,
+    pub(super) redirect: Option<Router<'d>>,
     pub(super) proxy_protocol: bool,
-    pub(super) trusted: Vec<String>,
-    pub(super) notes: Vec<Comment>,
+    /// What precedes its routers.
+    pub(super) first: Vec<Rule>,
+    pub(super) comments: Vec<Comment>,
+    pub(super) is_guess: bool,
+    pub(super) place: Place,
+    /// The proxies whose `X-Forwarded-For` counts.
+    trusted: Networks,
+    /// Every client may say that it is such a proxy.
+    pub(super) is_insecure: bool,
+    /// Whether Traefik makes routers of its own for it: they count by themselves.
+    pub(super) has_own: bool,
 }
 
-/// Certificates and options of TLS.
-#[derive(Default)]
-pub(super) struct Tls<'d> {
-    certificates: Vec<(&'d str, &'d str)>,
-    min_version: Option<&'static str>,
-    client_ca: Option<&'d str>,
-    client_auth: Option<&'static str>,
-}
+impl<'d> EntryPoint<'d> {
+    fn new(name: &str, address: String, place: Place) -> Self {
+        Self {
+            name: name.to_owned(),
+            address,
+            is_default: false,
+            has_tls: false,
+            tls_options: None,
+            domains: Domains::default(),
+            middlewares: Vec::new(),
+            redirect: None,
+            proxy_protocol: false,
+            first: Vec::new(),
+            comments: Vec::new(),
+            is_guess: false,
+            place,
+            trusted: Networks::default(),
+            is_insecure: false,
+            has_own: false,
+        }
+    }
 
-/// Reads a static configuration: its entry points, and the files of `providers.file`.
-pub(super) fn read_static(
-    root: &Fields<'_>,
-    path: &Path,
-    draft: &mut Draft,
-) -> Result<(Vec<Document>, Option<Vec<EntryPoint>>), ConvertError> {
-    let entry_points: Vec<_> =
-        root.fields("entryPoints").each().into_iter().map(|(name, item)| entry_point(name, item)).collect();
-    let providers = root.fields("providers");
-    let mut documents = Vec::new();
-    if let Some(file) = providers.take("file") {
-        let fields = file.fields();
-        fields.ignore(&["watch", "debugLogGeneratedTemplate"]);
-        for named in ["filename", "directory"].into_iter().filter_map(|key| fields.take(key)) {
-            let Some(name) = named.text() else { continue };
-            let beside = path.parent().unwrap_or(Path::new("."));
-            // The path is one in a container, more often than not.
-            let candidates =
-                [beside.join(name), beside.join(Path::new(name).file_name().unwrap_or_default())];
-            match candidates.iter().find(|candidate| candidate.exists()) {
-                Some(found) => {
-                    for file in dynamic_files(found).iter().filter(|file| file.as_path() != path) {
-                        documents.push(Document::parse(&file.display().to_string(), &read(file)?)?);
-                    }
-                }
-                None => draft.head.push(named.note(format!(
-                    "{name} is not on this machine: convert it as \
-                        well"
-                ))),
-            }
-        }
-        draft.head.extend(leftovers(&fields, "providers.file"));
-    }
-    for (name, item) in providers.rest().into_iter().filter(|(name, _)| *name != "providersThrottleDuration")
-    {
-        draft.head.push(item.note(format!(
-            "the routers that `providers.{name}` finds are not in this file: write their routes and \
-                upstreams by hand"
-        )));
-    }
-    for (key, item) in root.fields("certificatesResolvers").each() {
-        draft.head.push(item.note(format!(
-            "`{key}`: Tollgate fetches no certificates. Let certbot or \
-            lego write them; they are read again when they change"
-        )));
-    }
-    let hints = [
-        ("api", "the admin port takes the place of the dashboard: see `admin`"),
-        ("accessLog", "see `access_log`"),
-        ("metrics", "/metrics of the admin port is for Prometheus"),
-        ("tracing", "see `tracing`"),
-        ("ping", "/healthz and /readyz of the admin port"),
-        ("serversTransport", "see `tls` and `timeouts` of upstreams"),
-        ("experimental", "Tollgate has no plugins"),
-    ];
-    for (key, hint) in hints {
-        if let Some(item) = root.take(key).filter(|item| !item.is_null()) {
-            draft.head.push(item.note(format!("`{key}`: {hint}")));
+    /// Whether a router is on it.
+    pub(super) fn has(&self, router: &Router<'d>) -> bool {
+        match router.entry_points.is_empty() {
+            true => self.is_default,
+            false => router.entry_points.contains(&self.name.as_str()),
         }
     }
-    root.ignore(&["log", "global", "core", "hub", "pilot", "http", "tcp", "udp", "tls"]);
-    for (key, item) in root
-        .rest()
-        .into_iter()
-        .filter(|(key, _)| STATIC_KEYS.iter().any(|known| known.eq_ignore_ascii_case(key)))
-    {
-        draft.head.push(item.note(format!("`{key}` has no equal")));
-    }
-    Ok((documents, Some(entry_points)))
-}
 
-fn entry_point(name: &str, item: Item<'_>) -> EntryPoint {
-    let fields = item.fields();
-    let mut notes = Vec::new();
-    let address = fields.text("address").unwrap_or(":80");
-    let (address, protocol) = address.split_once('/').unwrap_or((address, "tcp"));
-    if protocol != "tcp" {
-        notes.push(fields.note(format!("`{name}`: Tollgate does not listen on {protocol}")));
-    }
-    let address = match address.strip_prefix(':') {
-        Some(port) => format!("0.0.0.0:{port}"),
-        None => address.to_owned(),
-    };
-    let http = fields.fields("http");
-    let redirection = http.fields("redirections");
-    let redirect = redirection.take("entryPoint").map(|item| {
-        let fields = item.fields();
-        let to = fields.text("to").unwrap_or_default();
-        if fields.take("permanent").is_some_and(|item| !item.is_true()) {
-            notes.push(item.note("the redirect is permanent (308) here"));
+    /// Whether its listener speaks TLS. Traefik tells TLS from plain HTTP by the first byte of a connection; a listener
+    /// is for one of them.
+    pub(super) fn is_tls(&self, routers: &[Router<'d>]) -> bool {
+        let count = |has_tls: bool, is_named: bool| {
+            let of_kind = |router: &&Router<'d>| {
+                router.has_tls == has_tls
+                    && (!is_named || !router.entry_points.is_empty())
+                    && self.has(router)
+            };
+            routers.iter().filter(of_kind).count()
+        };
+        if self.has_tls || self.redirect.is_some() {
+            return self.has_tls;
         }
-        fields.ignore(&["scheme", "priority"]);
-        notes.extend(leftovers(&fields, "redirections.entryPoint"));
-        to.strip_prefix(':').filter(|port| *port != "443").map(str::to_owned)
-    });
-    let tls = http.take("tls");
-    let proxy = fields.take("proxyProtocol");
-    let proxy_fields = proxy.map(Item::fields);
-    let forwarded = fields.fields("forwardedHeaders");
-    let mut trusted: Vec<String> = forwarded.texts("trustedIPs").into_iter().map(str::to_owned).collect();
-    for fields in proxy_fields.iter().chain([&forwarded]) {
-        trusted.extend(fields.texts("trustedIPs").into_iter().map(str::to_owned));
-        if let Some(insecure) = fields.take("insecure").filter(|item| item.is_true()) {
-            notes.push(insecure.note(
-                "`insecure` trusts every client: list the proxies in \
-                    `trusted_proxies`",
-            ));
+        match (count(true, true), count(false, true)) {
+            (0, 0) if self.address.ends_with("443") => count(true, false) > 0,
+            (0, 0) => count(false, false) == 0 && count(true, false) > 0,
+            (tls, plain) => tls > 0 && (plain == 0 || self.address.ends_with("443")),
         }
-        notes.extend(leftovers(fields, name));
-    }
-    let middlewares = http.texts("middlewares").into_iter().map(str::to_owned).collect();
-    http.ignore(&["encodeQuerySemicolons", "sanitizePath"]);
-    notes.extend(leftovers(&http, &format!("{name}.http")));
-    fields.ignore(&["asDefault", "http2"]);
-    notes.extend(leftovers(&fields, name));
-    EntryPoint {
-        name: name.to_owned(),
-        address,
-        is_tls: tls.is_some_and(|item| !item.is_null() && item.text() != Some("false")),
-        redirect,
-        middlewares,
-        proxy_protocol: proxy.is_some(),
-        trusted,
-        notes,
-    }
-}
-
-impl<'d> Tls<'d> {
-    pub(super) fn collect(&mut self, tls: &Fields<'d>, head: &mut Vec<Comment>) {
-        let mut certificates = Vec::new();
-        for (name, item) in tls.fields("stores").each() {
-            let fields = item.fields();
-            let default = fields.fields("defaultCertificate");
-            certificates.extend(default.text("certFile").zip(default.text("keyFile")));
-            head.extend(leftovers(&fields, &format!("tls.stores.{name}")));
-        }
-        for item in tls.items("certificates") {
-            let fields = item.fields();
-            certificates.extend(fields.text("certFile").zip(fields.text("keyFile")));
-            fields.ignore(&["stores"]);
-            head.extend(leftovers(&fields, "tls.certificates"));
-        }
-        for certificate in certificates {
-            if !self.certificates.contains(&certificate) {
-                self.certificates.push(certificate);
-            }
-        }
-        for (name, item) in tls.fields("options").each() {
-            if name != "default" {
-                head.push(item.note(format!(
-                    "`tls.options.{name}`: a listener has the same options for all \
-                        hosts"
-                )));
-                continue;
-            }
-            let fields = item.fields();
-            match fields.take("minVersion").map(|item| (item, item.text().unwrap_or_default())) {
-                Some((_, "VersionTLS13")) => self.min_version = Some("1.3"),
-                None | Some((_, "VersionTLS12")) => {}
-                Some((item, version)) => {
-                    head.push(item.note(format!("{version}: Tollgate speaks TLS 1.2 and 1.3")));
-                }
-            }
-            let client = fields.fields("clientAuth");
-            let files = client.texts("caFiles");
-            self.client_ca = self.client_ca.or(files.first().copied());
-            if files.len() > 1 {
-                head.push(item.note("`caFiles`: `client_ca` is one file; join them"));
-            }
-            match client.take("clientAuthType").map(|item| (item, item.text().unwrap_or_default())) {
-                None | Some((_, "RequireAndVerifyClientCert" | "NoClientCert")) => {}
-                Some((_, "VerifyClientCertIfGiven")) => self.client_auth = Some("optional"),
-                Some((item, kind)) => {
-                    head.push(item.note(format!("`{kind}`: Tollgate verifies every client certificate")));
-                }
-            }
-            fields.ignore(&["alpnProtocols", "preferServerCipherSuites"]);
-            head.extend(leftovers(&client, "tls.options.clientAuth"));
-            head.extend(leftovers(&fields, "tls.options.default"));
-        }
-        head.extend(leftovers(tls, "tls"));
     }
 }
 
 impl<'d> Traefik<'d> {
-    /// Adds listeners for the entry points.
-    pub(super) fn listeners(&mut self, routers: &[Router<'d>]) {
-        let (entry_points, is_guess) = match self.entry_points.take() {
-            Some(known) => (known, false),
-            None => (guessed(routers), true),
-        };
-        let mut names = BTreeSet::new();
-        for entry_point in entry_points.iter().filter(|entry_point| names.insert(entry_point.name.clone())) {
-            let on_it = |router: &&Router<'_>| router.is_on(&entry_point.name);
-            let is_tls = entry_point.is_tls || routers.iter().filter(on_it).any(|router| router.is_tls);
-            if !is_guess && routers.iter().filter(on_it).count() == 0 && entry_point.redirect.is_none() {
-                let text = format!(
-                    "no router of this file is on the entry point `{}` ({}): no listener",
-                    entry_point.name, entry_point.address
-                );
-                self.draft.head.push(Comment::Plain(text));
-                self.draft.head.extend(entry_point.notes.iter().cloned());
-                continue;
-            }
-            let mut listener = Map::new().with("address", entry_point.address.as_str());
-            let mut comments = entry_point.notes.clone();
-            if is_guess {
-                comments.insert(
-                    0,
-                    Comment::Plain(format!(
-                        "The entry point `{}`. Its address is in Traefik's static configuration.",
-                        entry_point.name
-                    )),
-                );
-            }
-            let redirecting = routers.iter().filter(on_it).find_map(|router| router.https.clone());
-            let plain = routers
-                .iter()
-                .filter(on_it)
-                .filter(|router| router.https.is_none() && !router.is_tls)
-                .count();
-            match (&entry_point.redirect, redirecting.as_ref()) {
-                (Some(port), _) | (None, Some(port)) if !is_tls && plain == 0 => {
-                    let redirect = match port {
-                        Some(port) => Map::new()
-                            .with("to", "https")
-                            .with("port", port.parse::<u64>().unwrap_or(443))
-                            .into(),
-                        None => Node::from("https"),
-                    };
-                    listener.set("redirect", redirect);
-                }
-                _ => {}
-            }
-            if entry_point.proxy_protocol {
-                listener.set("proxy_protocol", true);
-            }
-            if is_tls {
-                listener.set("tls", self.listener_tls(routers, &mut comments));
-            }
-            self.trusted.extend(entry_point.trusted.iter().cloned());
-            let mut node = Node::from(listener);
-            node.comments = comments;
-            self.draft.listeners.push(node);
-        }
-        if !self.draft.listeners.is_empty()
-            && self.tls.certificates.is_empty()
-            && self.tls.min_version.is_none()
-        {
+    pub(super) fn entry_point(&mut self, name: &str, item: Item<'d>) {
+        let fields = item.fields();
+        let address = fields.text("address").unwrap_or(":80");
+        let (address, protocol) = address.split_once('/').unwrap_or((address, "tcp"));
+        if protocol != "tcp" {
+            self.draft.head.push(item.note(format!("`{name}`: Tollgate does not listen on {protocol}")));
             return;
         }
-        if self.draft.listeners.is_empty() && !self.tls.certificates.is_empty() {
-            let mut comments = vec![Comment::Plain(
-                "No router tells an entry point: certificates are served on port 443.".to_owned(),
-            )];
-            let tls = self.listener_tls(routers, &mut comments);
-            let mut node = Node::from(Map::new().with("address", "0.0.0.0:443").with("tls", tls));
-            node.comments = comments;
-            self.draft.listeners.push(node);
+        let mut entry_point = EntryPoint::new(name, String::new(), item.place());
+        entry_point.address = match socket(address) {
+            Some(address) => address,
+            None => {
+                let port = address.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(80);
+                entry_point.comments.push(item.note(format!("`{address}` is no address: write it here")));
+                format!("127.0.0.1:{port}")
+            }
+        };
+        entry_point.is_default = fields.is_true("asDefault");
+        self.read_http(&fields, &mut entry_point);
+        self.read_trust(&fields, &mut entry_point);
+        entry_point.has_own = self.syntax.is_some()
+            || entry_point.has_tls
+            || !entry_point.middlewares.is_empty()
+            || fields.take("observability").is_some()
+            || fields.fields("http").take("encodedCharacters").is_some();
+        fields.ignore(&NEEDS_NOTHING);
+        let transport = fields.fields("transport");
+        // How the process ends.
+        transport.ignore(&["lifeCycle"]);
+        for fields in [&transport, &fields] {
+            for (key, item) in fields.rest() {
+                let hint = "see `client_limits` and the settings of listeners";
+                entry_point.comments.push(item.note(format!("`{name}.{key}` has no equal: {hint}")));
+            }
+        }
+        self.entry_points.push(entry_point);
+    }
+
+    fn read_http(&mut self, fields: &Fields<'d>, entry_point: &mut EntryPoint<'d>) {
+        let http = fields.fields("http");
+        if let Some(tls) = http.take("tls").filter(|item| item.text() != Some("false")) {
+            let fields = tls.fields();
+            entry_point.has_tls = true;
+            entry_point.tls_options = fields.text("options");
+            entry_point.domains = Domains::read(&fields);
+        }
+        entry_point.middlewares = http.items("middlewares");
+        if let Some(to) = http.fields("redirections").take("entryPoint") {
+            match self.redirection(to, fields.is_true("allowACMEByPass")) {
+                Ok(mut router) => {
+                    router.has_tls = entry_point.has_tls;
+                    entry_point.redirect = Some(router);
+                }
+                Err(text) => entry_point.comments.push(to.note(text)),
+            }
+        }
+        for rule in encoded_characters(&http.fields("encodedCharacters")) {
+            entry_point.first.push(rule);
+        }
+        http.ignore(&HTTP_NEEDS_NOTHING);
+        for (key, item) in http.rest() {
+            let text = format!("`{}.http.{key}` has no equal", entry_point.name);
+            entry_point.comments.push(item.note(text));
         }
     }
 
-    fn listener_tls(&self, routers: &[Router<'d>], comments: &mut Vec<Comment>) -> Map {
-        let mut certificates: Vec<Map> = self
-            .tls
-            .certificates
-            .iter()
-            .map(|(cert, key)| Map::new().with("cert", *cert).with("key", *key))
-            .collect();
-        let is_covered = !certificates.is_empty();
-        let fetched = routers.iter().filter(|router| router.has_resolver || (router.is_tls && !is_covered));
-        let resolved: BTreeSet<_> = fetched.flat_map(|router| router.certified.iter()).collect();
-        if !is_covered || !resolved.is_empty() {
-            let names: Vec<_> = if resolved.is_empty() && certificates.is_empty() {
-                vec!["server"]
-            } else {
-                resolved.iter().map(|name| name.as_str()).collect()
-            };
-            comments.push(Comment::Plain(
-                "Tollgate fetches no certificates. Let certbot, lego or acme.sh write these files; they \
-                    are read again when they change."
-                    .to_owned(),
-            ));
-            certificates.extend(names.iter().map(|name| {
-                Map::new().with("cert", format!("certs/{name}.pem")).with("key", format!("certs/{name}.key"))
-            }));
-        }
-        let mut tls = Map::new().with("certificates", certificates);
-        if let Some(version) = self.tls.min_version {
-            tls.set("min_version", version);
-        }
-        if let Some(file) = self.tls.client_ca {
-            tls.set("client_ca", file);
-            if let Some(mode) = self.tls.client_auth {
-                tls.set("client_auth", mode);
+    /// The router of `redirections.entryPoint`.
+    fn redirection(&self, item: Item<'d>, is_bypassed: bool) -> Result<Router<'d>, String> {
+        let fields = item.fields();
+        let to = fields.text("to").unwrap_or_default();
+        let is_permanent = fields.take("permanent").is_none_or(Item::is_true);
+        let priority = match fields.take("priority").map(|item| item.text().unwrap_or_default().parse()) {
+            None => FIRST,
+            Some(priority) => priority.map_err(|_| "`priority` cannot be read: not converted".to_owned())?,
+        };
+        let port = match to.strip_prefix(':') {
+            Some(port) => port.to_owned(),
+            None => {
+                self.port_of(to).ok_or_else(|| format!("no entry point `{to}`: nothing is redirected"))?
+            }
+        };
+        let redirection = Redirection {
+            scheme: fields.text("scheme").unwrap_or("https").to_owned(),
+            port,
+            status: if is_permanent { 308 } else { 307 },
+        };
+        let challenge = Path::prefix("/.well-known/acme-challenge/").map(Condition::path)?;
+        let condition = if is_bypassed { challenge.not() } else { Condition::ALWAYS };
+        Ok(Router::redirecting(item, condition, priority, redirection))
+    }
+
+    /// The port of an entry point, which may be listed later.
+    fn port_of(&self, name: &str) -> Option<String> {
+        let address = self.addresses.get(name)?.split('/').next()?;
+        address.rsplit(':').next().map(str::to_owned)
+    }
+
+    fn read_trust(&mut self, fields: &Fields<'d>, entry_point: &mut EntryPoint<'d>) {
+        let name = entry_point.name.clone();
+        let proxy = fields.take("proxyProtocol");
+        entry_point.proxy_protocol = proxy.is_some();
+        let forwarded = fields.fields("forwardedHeaders");
+        for (fields, is_forwarded) in
+            [(&forwarded, true), (&proxy.map_or_else(|| forwarded.fields("-"), Item::fields), false)]
+        {
+            for item in fields.items("trustedIPs") {
+                let text = item.text().unwrap_or_default();
+                match Networks::parse([text]) {
+                    Ok(networks) => {
+                        if !is_forwarded {
+                            self.proxies = self.proxies.or(&networks);
+                        }
+                        if is_forwarded {
+                            entry_point.trusted = entry_point.trusted.or(&networks);
+                        }
+                    }
+                    Err(text) => entry_point.comments.push(item.note(format!("`{text}` is no network"))),
+                }
+            }
+            if let Some(insecure) = fields.take("insecure").filter(|item| item.is_true()) {
+                let text = "`insecure` trusts every client. Nobody's `X-Forwarded-For`, `X-Forwarded-Proto`, \
+                            `X-Forwarded-Host` and `X-Real-Ip` count here: list the proxies in `trusted_proxies`";
+                entry_point.comments.push(insecure.note(text));
+                entry_point.is_insecure = true;
+            }
+            for (key, item) in fields.rest() {
+                entry_point.comments.push(item.note(format!("`{name}.{key}` has no equal")));
             }
         }
-        tls
+        if let Some(item) = proxy {
+            let text = "connections of others than `trusted_proxies` are closed here; Traefik reads them without a PROXY \
+                        header";
+            entry_point.comments.push(item.note(text));
+        }
+    }
+
+    /// Trusts the proxies that all entry points trust, but for those that only redirect: a listener has no proxies of
+    /// its own.
+    pub(super) fn trust(&mut self) {
+        let all: Vec<_> =
+            self.entry_points.iter().filter(|entry_point| entry_point.redirect.is_none()).collect();
+        self.trusted = all
+            .iter()
+            .map(|entry_point| entry_point.trusted.clone())
+            .reduce(|one, other| one.and(&other))
+            .unwrap_or_default();
+        if let Some(other) = all.iter().find(|entry_point| entry_point.trusted != self.trusted) {
+            let text = "`trustedIPs`: listeners have the same `trusted_proxies`: those that all entry points trust. The \
+                        `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Real-Ip` of others do not count";
+            self.draft
+                .head
+                .push(Comment::Unconverted(Note { place: other.place.clone(), text: text.to_owned() }));
+        } else if let Some(one) = all.first().filter(|_| !self.trusted.is_empty()) {
+            let text =
+                "`X-Real-Ip` is the client's address here, which Traefik takes from the proxy in front";
+            self.draft
+                .head
+                .push(Comment::Unconverted(Note { place: one.place.clone(), text: text.to_owned() }));
+        }
+        let proxies = self.trusted.or(&self.proxies).written();
+        if !proxies.is_empty() {
+            self.draft.settings.set("trusted_proxies", proxies);
+        }
+    }
+
+    /// Adds entry points that only the static configuration would tell, with the ports that they have in Traefik's
+    /// documentation; and finds out which are the default ones.
+    pub(super) fn guess_entry_points(&mut self, routers: &[Router<'d>]) {
+        if self.entry_points.is_empty() {
+            let mut names: Vec<&str> = Vec::new();
+            for name in routers.iter().flat_map(|router| &router.entry_points) {
+                if !names.contains(name) {
+                    names.push(name);
+                }
+            }
+            if names.is_empty() {
+                let needs = |has_tls: bool| routers.iter().any(|router| router.has_tls == has_tls);
+                names.extend(
+                    [("websecure", true), ("web", false)]
+                        .iter()
+                        .filter(|(_, tls)| needs(*tls))
+                        .map(|(name, _)| *name),
+                );
+            }
+            let mut next = 8080_u16;
+            let place = routers
+                .first()
+                .map_or_else(|| Place { file: String::new(), line: 0 }, |router| router.item.place());
+            for name in names {
+                let is_secure = ["secure", "https", "tls"].iter().any(|word| name.contains(word));
+                let port = match (name, is_secure) {
+                    ("web" | "http", _) => 80,
+                    ("websecure" | "https" | "web-secure", _) => 443,
+                    _ => {
+                        next += 1;
+                        next - 1
+                    }
+                };
+                let has_tls = is_secure;
+                self.entry_points.push(EntryPoint {
+                    has_tls,
+                    is_guess: true,
+                    ..EntryPoint::new(name, format!("0.0.0.0:{port}"), place.clone())
+                });
+            }
+        }
+        if !self.entry_points.iter().any(|entry_point| entry_point.is_default) {
+            self.entry_points
+                .iter_mut()
+                .for_each(|entry_point| entry_point.is_default = entry_point.name != "traefik");
+        }
     }
 }
 
-/// The entry points that routers name, with the ports that these names have in Traefik's documentation.
-fn guessed(routers: &[Router<'_>]) -> Vec<EntryPoint> {
-    let mut names: Vec<String> = Vec::new();
-    for name in routers.iter().flat_map(|router| &router.entry_points) {
-        if !names.iter().any(|known| plain_name(known) == plain_name(name)) {
-            names.push(name.clone());
-        }
+/// Refusals of percent-encoded characters that are not allowed.
+pub(super) fn encoded_characters(fields: &Fields<'_>) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (key, encoded) in [
+        ("allowEncodedSlash", "%2F"),
+        ("allowEncodedBackSlash", "%5C"),
+        ("allowEncodedNullCharacter", "%00"),
+        ("allowEncodedSemicolon", "%3B"),
+        ("allowEncodedPercent", "%25"),
+        ("allowEncodedQuestionMark", "%3F"),
+        ("allowEncodedHash", "%23"),
+    ] {
+        let Some(item) = fields.take(key).filter(|item| !item.is_true()) else { continue };
+        let when = Path::regex(encoded, true).map_or_else(Condition::unknown_place, Condition::path);
+        rules.push(Rule::new(when, Effect::Refuse(400), &item.place(), key));
     }
-    if names.is_empty() && !routers.is_empty() {
-        let is_tls = routers.iter().any(|router| router.is_tls);
-        names.push(if is_tls { "websecure" } else { "web" }.to_owned());
-    }
-    let mut next = 8080_u16;
-    let entry_point = |name: String| {
-        let port = match plain_name(&name).as_str() {
-            "web" | "http" => 80,
-            "websecure" | "https" | "web-secure" => 443,
-            _ => {
-                next += 1;
-                next - 1
-            }
-        };
-        EntryPoint {
-            name,
-            address: format!("0.0.0.0:{port}"),
-            is_tls: false,
-            redirect: None,
-            middlewares: Vec::new(),
-            proxy_protocol: false,
-            trusted: Vec::new(),
-            notes: Vec::new(),
-        }
+    rules
+}
+
+/// `:80` and the like as the address of a listener.
+fn socket(address: &str) -> Option<String> {
+    let address = match address.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => address.replace("localhost:", "127.0.0.1:"),
     };
-    names.into_iter().map(entry_point).collect()
+    address.parse::<SocketAddr>().ok().map(|_| address)
 }

@@ -1,30 +1,37 @@
 //! Converts the dynamic configuration of Traefik 2 and 3, and of its static configuration what belongs to it.
 //!
-//! Routers become routes in the order of their priorities, and their middlewares become policies and settings of the
-//! routes. Names are read in any case, and with or without `@PROVIDER`, as Traefik does.
+//! Each entry point is a listener with a site of its own: its routers in the order of their priorities. A router enters
+//! its middlewares and its service.
 
 mod entry_points;
+mod headers;
+mod limits;
 mod middlewares;
+mod paths;
 mod redirects;
 mod routers;
 mod rule;
 mod services;
-#[cfg(test)]
-mod tests;
+mod statics;
+mod tls;
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
 use super::{
-    ConvertError, Draft,
+    ConvertError,
     document::{Document, Fields, Item},
-    yaml::{Comment, Map, Node},
+    draft::Draft,
+    networks::Networks,
+    read,
+    yaml::{Comment, Map},
 };
-use entry_points::{EntryPoint, Tls};
+use entry_points::EntryPoint;
+use rule::Syntax;
+use services::Service;
 
 /// The most files of a directory that are read.
 const MAX_FILES: usize = 200;
@@ -36,26 +43,34 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
             line.trim_start().starts_with("[http") || line.trim_start().starts_with("[entryPoints")
         });
     if is_toml {
-        let what = "this is TOML: convert it to YAML first, for example by `yq -p toml -o yaml`; TOML \
-            is nothing that"
-            .to_owned();
-        return Err(ConvertError::Unsupported { file: path.to_owned(), what });
+        let what = "this is TOML, which tollgate convert does not read. Convert it to YAML first, for example by \
+                    `yq -p toml -o yaml`";
+        return Err(ConvertError::Unsupported { file: path.to_owned(), what: what.to_owned() });
     }
-    let first = Document::parse(&path.display().to_string(), text)?;
     let mut draft = Draft::default();
-    let (others, entry_points) = {
-        let fields = first.root().fields();
-        let is_static = ["entryPoints", "providers", "certificatesResolvers", "api"]
-            .iter()
-            .any(|key| fields.take(key).is_some_and(|item| !item.is_null()));
-        match is_static {
-            true => entry_points::read_static(&first.root().fields(), path, &mut draft)?,
-            false => (Vec::new(), None),
+    let mut documents = vec![Document::parse(&path.display().to_string(), text)?];
+    let files = named_files(&documents[0].root().fields(), path, &mut draft.head);
+    for file in files {
+        documents.push(Document::parse(&file.display().to_string(), &read(&file)?)?);
+    }
+    Ok(Traefik::new(&documents, draft).convert())
+}
+
+/// The files that `providers.file` of a static configuration names.
+fn named_files(root: &Fields<'_>, path: &Path, head: &mut Vec<Comment>) -> Vec<PathBuf> {
+    let file = root.fields("providers").fields("file");
+    let mut files = Vec::new();
+    for named in ["filename", "directory"].into_iter().filter_map(|key| file.take(key)) {
+        let Some(name) = named.text() else { continue };
+        let beside = path.parent().unwrap_or(Path::new("."));
+        // The path is one in a container, more often than not.
+        let candidates = [beside.join(name), beside.join(Path::new(name).file_name().unwrap_or_default())];
+        match candidates.iter().find(|candidate| candidate.exists()) {
+            Some(found) => files.extend(dynamic_files(found).into_iter().filter(|file| file != path)),
+            None => head.push(named.note(format!("{name} is not on this machine: convert it as well"))),
         }
-    };
-    let documents: Vec<Document> = [first].into_iter().chain(others).collect();
-    let traefik = Traefik::new(&documents, entry_points, draft);
-    Ok(traefik.convert())
+    }
+    files
 }
 
 /// The YAML files that `path` names: itself, or those of the directory.
@@ -71,38 +86,53 @@ fn dynamic_files(path: &Path) -> Vec<PathBuf> {
     files
 }
 
+type Named<'d> = BTreeMap<&'d str, Item<'d>>;
+
 /// The named things of all files, and what is made of them.
 struct Traefik<'d> {
     routers: Vec<(&'d str, Item<'d>)>,
-    middlewares: BTreeMap<String, (&'d str, Item<'d>)>,
-    services: BTreeMap<String, (&'d str, Item<'d>)>,
-    transports: BTreeMap<String, Item<'d>>,
-    tls: Tls<'d>,
-    entry_points: Option<Vec<EntryPoint>>,
+    middlewares: Named<'d>,
+    services: Named<'d>,
+    transports: Named<'d>,
+    tls_options: Named<'d>,
+    certificates: Vec<(&'d str, &'d str)>,
+    entry_points: Vec<EntryPoint<'d>>,
+    /// The addresses of entry points by their names.
+    addresses: BTreeMap<&'d str, &'d str>,
+    /// Of rules whose router has no `ruleSyntax`.
+    syntax: Option<Syntax>,
     draft: Draft,
-    /// Names of middlewares and services that a router uses.
-    used: RefCell<BTreeSet<String>>,
-    /// The networks of `excludedIPs` and the like.
-    trusted: BTreeSet<String>,
-    /// Upstreams by the names of services.
-    upstreams: BTreeMap<String, String>,
-    /// Policies by the names of middlewares, and of routers if each has its own.
-    policies: BTreeMap<(String, Option<String>), String>,
+    /// Middlewares and services that a router uses.
+    used: BTreeSet<String>,
+    /// Proxies that tell the client by the PROXY protocol.
+    proxies: Networks,
+    /// Those whose `X-Forwarded-For` counts.
+    trusted: Networks,
+    /// The most bits of an IPv6 address by which a client is known.
+    ipv6_prefix: Option<u64>,
+    made: BTreeMap<&'d str, Service>,
+    /// Policies by middleware, router and entry point.
+    policies: BTreeMap<[String; 3], String>,
 }
 
 impl<'d> Traefik<'d> {
-    fn new(documents: &'d [Document], entry_points: Option<Vec<EntryPoint>>, draft: Draft) -> Self {
+    fn new(documents: &'d [Document], draft: Draft) -> Self {
         let mut traefik = Self {
             routers: Vec::new(),
-            middlewares: BTreeMap::new(),
-            services: BTreeMap::new(),
-            transports: BTreeMap::new(),
-            tls: Tls::default(),
-            entry_points,
+            middlewares: Named::new(),
+            services: Named::new(),
+            transports: Named::new(),
+            tls_options: Named::new(),
+            certificates: Vec::new(),
+            entry_points: Vec::new(),
+            addresses: BTreeMap::new(),
+            syntax: None,
             draft,
-            used: RefCell::default(),
-            trusted: BTreeSet::new(),
-            upstreams: BTreeMap::new(),
+            used: BTreeSet::new(),
+            proxies: Networks::default(),
+            trusted: Networks::default(),
+            ipv6_prefix: None,
+            made: BTreeMap::new(),
             policies: BTreeMap::new(),
         };
         for document in documents {
@@ -114,90 +144,79 @@ impl<'d> Traefik<'d> {
     fn collect(&mut self, root: &Fields<'d>) {
         let http = root.fields("http");
         self.routers.extend(http.fields("routers").each());
-        for (name, item) in http.fields("middlewares").each() {
-            self.middlewares.insert(plain_name(name), (name, item));
+        let tls = root.fields("tls");
+        for (fields, key, named) in [
+            (&http, "middlewares", &mut self.middlewares),
+            (&http, "services", &mut self.services),
+            (&http, "serversTransports", &mut self.transports),
+            (&tls, "options", &mut self.tls_options),
+        ] {
+            for (name, item) in fields.fields(key).each() {
+                named.entry(name).or_insert(item);
+            }
         }
-        for (name, item) in http.fields("services").each() {
-            self.services.insert(plain_name(name), (name, item));
-        }
-        for (name, item) in http.fields("serversTransports").each() {
-            self.transports.insert(plain_name(name), item);
-        }
-        let notes = leftovers(&http, "http");
-        self.draft.head.extend(notes);
-        self.tls.collect(&root.fields("tls"), &mut self.draft.head);
-        root.ignore(&entry_points::STATIC_KEYS);
-        for (key, item) in root.rest() {
+        self.certificates(&tls);
+        self.static_part(root);
+        self.leftovers(&http, "http");
+        for (key, item) in root.rest().into_iter().filter(|(key, _)| !key.starts_with("x-")) {
             let text = match key.to_ascii_lowercase().as_str() {
-                "tcp" | "udp" => {
-                    format!(
-                        "`{key}`: Tollgate forwards HTTP only. Leave this to nginx (`stream`) or \
-                        HAProxy"
-                    )
-                }
-                key if key.starts_with("x-") => continue,
-                _ => format!("`{key}` has no equal"),
+                "tcp" | "udp" => "Tollgate forwards HTTP only. Leave this to nginx (`stream`) or HAProxy",
+                _ => "it has no equal",
             };
-            self.draft.head.push(item.note(text));
+            self.draft.head.push(item.note(format!("`{key}`: {text}")));
+        }
+    }
+
+    /// Notes keys that nobody has read.
+    fn leftovers(&mut self, fields: &Fields<'_>, of: &str) {
+        for (key, item) in fields.rest() {
+            self.draft.head.push(item.note(format!("`{of}.{key}` has no equal")));
         }
     }
 
     fn convert(mut self) -> Draft {
-        let routers = self.routers();
-        self.listeners(&routers);
-        self.routes(routers);
-        self.unused();
-        if !self.trusted.is_empty() {
-            let networks: Vec<_> = self.trusted.iter().cloned().collect();
-            self.draft.settings.set("trusted_proxies", networks);
+        let routers = self.read_routers();
+        self.guess_entry_points(&routers);
+        self.trust();
+        self.sites(&routers);
+        self.unused(routers.is_empty());
+        if let Some(bits) = self.ipv6_prefix.filter(|bits| *bits < 64) {
+            self.draft.settings.set("client_address", Map::new().with("ipv6_prefix", bits));
         }
-        let comment = "Traefik compares paths letter by letter. Without this, /LOGIN and /login/ are \
-            /login, too, so that no spelling \
-             bypasses a limit. PathPrefix(`/api`) also matches /apis: where only what is below /api is \
-             meant, write /api/*.";
-        let strict = Node::from(Map::new().with("case", "sensitive").with("trailing_slash", "exact"));
-        self.draft.settings.set("match", strict.commented(Comment::Plain(comment.to_owned())));
         self.draft
     }
 
-    /// Policies of middlewares that no router here uses, and notes about everything else that is unused.
-    fn unused(&mut self) {
-        let used = self.used.borrow().clone();
-        let middlewares: Vec<_> = self
-            .middlewares
-            .iter()
-            .filter(|(name, _)| !used.contains(*name))
-            .map(|(_, entry)| *entry)
-            .collect();
-        for (name, item) in middlewares {
-            match self.unused_policy(name, item) {
-                true => {}
-                false => self.draft.head.push(item.note(format!(
-                    "no router of this file uses the middleware `{name}`: not \
-                        converted"
-                ))),
+    /// Notes about everything that no router uses. Without routers, the policies are what the file is for.
+    fn unused(&mut self, is_without_routers: bool) {
+        let mut rules = Vec::new();
+        for (kind, named) in [("middleware", self.middlewares.clone()), ("service", self.services.clone())] {
+            for (name, item) in named {
+                if self.used.contains(&format!("{kind} {name}")) {
+                    continue;
+                }
+                let limits = match (kind, is_without_routers) {
+                    ("middleware", true) => self.limits_alone(name, item),
+                    _ => Vec::new(),
+                };
+                let text = match limits.is_empty() {
+                    true => format!("no router of this file uses the {kind} `{name}`: not converted"),
+                    false => format!(
+                        "no router of this file uses the {kind} `{name}`: add it to `policies` of its routes"
+                    ),
+                };
+                self.draft.head.push(item.note(text));
+                rules.extend(limits);
             }
         }
-        let services: Vec<_> =
-            self.services.iter().filter(|(name, _)| !used.contains(*name)).map(|(_, entry)| *entry).collect();
-        for (name, item) in services {
-            self.draft.head.push(item.note(format!(
-                "no router of this file uses the service `{name}`: not \
-                    converted"
-            )));
+        if is_without_routers {
+            self.placeholder(rules);
         }
     }
 }
 
-/// The name without its provider, in lower case.
-fn plain_name(name: &str) -> String {
-    name.split('@').next().unwrap_or(name).to_ascii_lowercase()
-}
-
-/// Notes about keys that nobody has read.
-fn leftovers(fields: &Fields<'_>, of: &str) -> Vec<Comment> {
-    let rest = fields.rest().into_iter();
-    rest.map(|(key, item)| item.note(format!("`{of}.{key}` has no equal"))).collect()
+/// The name without the provider of this file.
+fn plain_name(name: &str) -> &str {
+    name.strip_suffix("@file").unwrap_or(name)
 }
 
 /// A duration as Traefik reads it, `1m30s` or a number of seconds, in milliseconds.
@@ -228,5 +247,5 @@ fn milliseconds(text: &str) -> Option<u64> {
         clippy::cast_sign_loss,
         reason = "it is positive, and bounded by the text"
     )]
-    (total.is_finite() && total < 1e15).then_some(total.round() as u64)
+    (total.is_finite() && total < 1e13).then_some(total.round() as u64)
 }

@@ -1,370 +1,368 @@
-//! Routers become routes, in the order of their priorities.
+//! Routers, in the order of their priorities, and the sites that they make.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::{Traefik, leftovers, plain_name, rule::Rule};
+use super::{
+    Traefik,
+    entry_points::EntryPoint,
+    plain_name,
+    redirects::{PROTO, Redirection},
+    rule::{self, Syntax},
+    tls::{Domains, TlsPlan},
+};
 use crate::convert::{
-    conditions::{Host, Term, ordered},
-    document::Item,
-    route_draft::{Action, RouteDraft, unique},
-    yaml::{Comment, Map, Node},
+    condition::{Condition, Doubt, Host},
+    document::{Fields, Item},
+    site::{Action, Edit, Effect, HeaderChange, Listener, Rule, Site},
+    yaml::{Comment, Map, Value},
 };
 
-/// The deepest nesting of chains.
-const MAX_DEPTH: usize = 8;
+/// What nobody outside can see: what is logged.
+const NEEDS_NOTHING: [&str; 2] = ["observability", "entryPoints"];
 
-/// A router, read.
+/// A router.
 pub(super) struct Router<'d> {
     pub(super) name: &'d str,
-    item: Item<'d>,
-    terms: Vec<Term>,
+    pub(super) item: Item<'d>,
+    condition: Condition,
+    /// The hosts that its rule names.
+    pub(super) hosts: Vec<String>,
+    /// Those for which its TLS options count.
+    pub(super) sni: Vec<Host>,
     priority: i64,
-    pub(super) is_tls: bool,
-    pub(super) has_resolver: bool,
-    /// Names for which it has a certificate fetched.
-    pub(super) certified: Vec<String>,
-    /// Empty: every one.
-    pub(super) entry_points: Vec<String>,
-    /// It only redirects to HTTPS, to a port if it is not 443.
-    pub(super) https: Option<Option<String>>,
-    /// Without chains.
-    pub(super) middlewares: Vec<Use<'d>>,
-    service: Option<Item<'d>>,
-    comments: Vec<Comment>,
+    pub(super) has_tls: bool,
+    pub(super) tls_options: Option<&'d str>,
+    pub(super) domains: Domains,
+    /// Empty: the default ones.
+    pub(super) entry_points: Vec<&'d str>,
+    pub(super) middlewares: Vec<Item<'d>>,
+    /// Its service, or why there is no equal for it.
+    pub(super) service: Result<Item<'d>, String>,
+    /// Of an entry point, in place of a service.
+    pub(super) redirect: Option<Redirection>,
+    /// Settings of it that have no equal.
+    pub(super) unknown: Vec<(&'d str, Item<'d>)>,
 }
 
-/// A middleware, where a router names it.
-#[derive(Clone)]
-pub(super) struct Use<'d> {
-    /// In lower case, without its provider.
-    pub(super) name: String,
-    pub(super) named: Item<'d>,
-}
-
-impl Router<'_> {
-    pub(super) fn is_on(&self, entry_point: &str) -> bool {
-        self.entry_points.is_empty()
-            || self.entry_points.iter().any(|name| plain_name(name) == plain_name(entry_point))
+impl<'d> Router<'d> {
+    /// The router of a redirection of an entry point.
+    pub(super) fn redirecting(item: Item<'d>, condition: Condition, priority: i64, to: Redirection) -> Self {
+        Self {
+            name: "redirections",
+            item,
+            condition,
+            hosts: Vec::new(),
+            sni: Vec::new(),
+            priority,
+            has_tls: false,
+            tls_options: None,
+            domains: Domains::default(),
+            entry_points: Vec::new(),
+            middlewares: Vec::new(),
+            service: Err(String::new()),
+            redirect: Some(to),
+            unknown: Vec::new(),
+        }
     }
 }
 
 impl<'d> Traefik<'d> {
-    /// Reads all routers, in the order in which Traefik tries them.
-    pub(super) fn routers(&mut self) -> Vec<Router<'d>> {
+    pub(super) fn read_routers(&mut self) -> Vec<Router<'d>> {
         let items = std::mem::take(&mut self.routers);
-        let mut routers: Vec<_> =
-            items.into_iter().filter_map(|(name, item)| self.router(name, item)).collect();
-        // Routers of the same priority keep their order: Traefik says nothing about theirs.
+        let all: Vec<_> = items.iter().map(|(name, item)| (*name, *item, item.fields())).collect();
+        let is_v2 = |fields: &Fields<'d>| {
+            let rule = fields.text("rule").and_then(|rule| rule::Rule::parse(rule).ok());
+            let is_free = fields.text("ruleSyntax").is_none();
+            rule.is_some_and(|rule| {
+                is_free && rule.condition(Syntax::V3).is_err() && rule.condition(Syntax::V2).is_ok()
+            })
+        };
+        if self.syntax.is_none() && all.iter().any(|(_, _, fields)| is_v2(fields)) {
+            let text = "The rules are in the syntax of Traefik 2, and are read so.";
+            self.draft.head.push(Comment::Plain(text.to_owned()));
+            self.syntax = Some(Syntax::V2);
+        }
+        let parents: BTreeSet<&str> =
+            all.iter().flat_map(|(_, _, fields)| fields.texts("parentRefs")).map(plain_name).collect();
+        let routers = all.iter().filter_map(|(name, item, fields)| {
+            match self.router(name, *item, fields, parents.contains(name)) {
+                Ok(router) => Some(router),
+                Err(text) => {
+                    self.draft.head.push(item.note(format!("the router `{name}`: {text}: not converted")));
+                    None
+                }
+            }
+        });
+        let mut routers: Vec<_> = routers.collect();
+        // Traefik takes any of those with the same priority.
         routers.sort_by_key(|router| std::cmp::Reverse(router.priority));
         routers
     }
 
-    fn router(&mut self, name: &'d str, item: Item<'d>) -> Option<Router<'d>> {
-        let fields = item.fields();
-        let mut comments = Vec::new();
-        let Some(rule) = fields.take("rule") else {
-            self.draft.head.push(item.note(format!("the router `{name}` has no rule: not converted")));
-            return None;
+    /// # Errors
+    /// Why Traefik does not make it.
+    fn router(
+        &mut self,
+        name: &'d str,
+        item: Item<'d>,
+        fields: &Fields<'d>,
+        is_parent: bool,
+    ) -> Result<Router<'d>, String> {
+        if fields.take("parentRefs").is_some() {
+            return Err("Tollgate has no routers below others".to_owned());
+        }
+        let text = fields.text("rule").ok_or("it has no rule")?;
+        let (mut condition, rule) = self.condition(text, fields.text("ruleSyntax"))?;
+        if let Some(matcher) = rule.unknown() {
+            self.draft.head.push(item.note(format!("the rule of `{name}`: `{matcher}` has no equal")));
+        }
+        let priority = fields.take("priority").map(|item| item.text().unwrap_or_default().parse::<i64>());
+        let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
+        let priority = match priority {
+            None | Some(Ok(0)) => length,
+            Some(Ok(priority)) => priority,
+            Some(Err(_)) => {
+                condition = doubted(condition, "its priority cannot be read");
+                i64::MAX
+            }
         };
-        let text = rule.text().unwrap_or_default();
-        let alternatives =
-            match Rule::parse(text) {
-                Ok(rule) => rule.alternatives(),
-                Err(error) => {
-                    self.draft.head.push(rule.note(format!(
-                        "the router `{name}`: its rule cannot be read, {error}: not converted"
-                    )));
-                    return None;
-                }
-            };
-        comments.extend(alternatives.lost.iter().map(|reason| {
-            rule.note(format!("the rule of `{name}`: {reason}. Not converted for these requests"))
-        }));
-        comments.extend(alternatives.wider.iter().map(|reason| rule.note(reason.clone())));
-        if alternatives.terms.iter().any(|term| term.yes.clients.is_some()) {
-            comments.push(rule.note(
-                "`ClientIP`: other clients get 403 here; in Traefik they go on to the next \
-                    router",
-            ));
-        }
-        let configured = fields
-            .take("priority")
-            .and_then(|item| item.text()?.parse::<i64>().ok())
-            .filter(|priority| *priority != 0);
-        let priority = configured.unwrap_or_else(|| i64::try_from(text.len()).unwrap_or(i64::MAX));
-        let tls = fields.take("tls");
-        let tls_fields = tls.filter(|item| item.is_mapping()).map(Item::fields);
-        let is_tls = tls.is_some_and(|item| !item.is_null() && item.text() != Some("false"))
-            || tls.is_some_and(|item| item.is_null());
-        let (mut has_resolver, mut certified) = (false, Vec::new());
-        if let Some(tls) = &tls_fields {
-            has_resolver = tls.text("certResolver").is_some();
-            for domain in tls.items("domains") {
-                let fields = domain.fields();
-                certified.extend(fields.text("main").map(|name| name.replace('*', "_")));
-                fields.ignore(&["sans"]);
-            }
-            if let Some(options) = tls
-                .take("options")
-                .filter(|item| item.text().is_some_and(|name| plain_name(name) != "default"))
-            {
-                comments.push(options.note(
-                    "TLS options of a router: a listener has the same for all \
-                    hosts",
-                ));
-            }
-            comments.extend(leftovers(tls, &format!("{name}.tls")));
-        }
-        if is_tls && certified.is_empty() {
-            let hosts = alternatives.terms.iter().flat_map(|term| term.yes.hosts.iter().flatten());
-            let main = hosts.map(|host| match host {
-                Host::Exact(name) => name.clone(),
-                Host::Below(name) => format!("_.{name}"),
-            });
-            certified.extend(main);
-        }
-        let entry_points: Vec<String> = fields.texts("entryPoints").into_iter().map(str::to_owned).collect();
-        let mut middlewares = Vec::new();
-        for name in self.inherited(&entry_points) {
-            self.flatten(&name, item, &mut middlewares, 0);
-        }
-        for named in fields.items("middlewares") {
-            if let Some(name) = named.text() {
-                self.flatten(name, named, &mut middlewares, 0);
-            }
-        }
-        let service = fields.take("service");
-        fields.ignore(&["ruleSyntax"]);
-        comments.extend(leftovers(&fields, name));
-        let https = if is_tls { None } else { self.redirects_to_https(&middlewares) };
-        Some(Router {
+        let tls = fields.take("tls").filter(|item| item.text() != Some("false"));
+        let tls_fields = tls.map(Item::fields);
+        let service = match (fields.take("service"), is_parent) {
+            (Some(service), _) => Ok(service),
+            (None, true) => Err("it has routers below it, which Tollgate does not have".to_owned()),
+            (None, false) => return Err("it has no service".to_owned()),
+        };
+        let middlewares = fields.items("middlewares");
+        let entry_points = fields.texts("entryPoints");
+        fields.ignore(&NEEDS_NOTHING);
+        let tls_options = tls_fields.as_ref().and_then(|tls| tls.text("options"));
+        let domains = tls_fields.as_ref().map(Domains::read).unwrap_or_default();
+        let unknown = fields.rest().into_iter().chain(tls_fields.iter().flat_map(Fields::rest)).collect();
+        let has_tls = tls.is_some();
+        Ok(Router {
             name,
             item,
-            terms: alternatives.terms,
+            condition,
+            hosts: rule.hosts(),
+            sni: rule.sni(),
             priority,
-            is_tls,
-            has_resolver,
-            certified,
+            has_tls,
+            tls_options,
+            domains,
             entry_points,
-            https,
             middlewares,
             service,
-            comments,
+            redirect: None,
+            unknown,
         })
     }
 
-    /// Middlewares of the entry points.
-    fn inherited(&self, entry_points: &[String]) -> Vec<String> {
-        let all = self.entry_points.iter().flatten();
-        let on_it = |name: &str| {
-            entry_points.is_empty() || entry_points.iter().any(|other| plain_name(other) == plain_name(name))
-        };
-        let mut names: Vec<String> = Vec::new();
-        for name in all
-            .filter(|entry_point| on_it(&entry_point.name))
-            .flat_map(|entry_point| &entry_point.middlewares)
-        {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
+    /// A rule and its condition.
+    fn condition(&self, text: &str, syntax: Option<&str>) -> Result<(Condition, rule::Rule), String> {
+        let rule = rule::Rule::parse(text).map_err(|error| format!("its rule cannot be read, {error}"))?;
+        let syntax = syntax.map(Syntax::named).or(self.syntax);
+        let condition = rule.condition(syntax.unwrap_or(Syntax::V3))?;
+        if syntax.is_none() && rule.has_braces() {
+            let outer = rule.condition(Syntax::V2)?;
+            let why = "Traefik 2 and 3 read its braces in different ways: write `ruleSyntax: v2` or `v3` in the router";
+            return Ok((doubted(outer, why), rule));
         }
-        names
+        Ok((condition, rule))
     }
 
-    fn flatten(&self, name: &str, named: Item<'d>, into: &mut Vec<Use<'d>>, depth: usize) {
-        let name = plain_name(name);
-        self.used.borrow_mut().insert(name.clone());
-        let chain = self.middlewares.get(&name).and_then(|(_, item)| item.fields().take("chain"));
-        match chain {
-            Some(chain) if depth < MAX_DEPTH => {
-                for named in chain.fields().items("middlewares") {
-                    if let Some(name) = named.text() {
-                        self.flatten(name, named, into, depth + 1);
-                    }
-                }
+    /// Adds a listener and a site for each entry point.
+    pub(super) fn sites(&mut self, routers: &[Router<'d>]) {
+        let entry_points = std::mem::take(&mut self.entry_points);
+        let mut served = BTreeSet::new();
+        for entry_point in &entry_points {
+            let is_tls = entry_point.is_tls(routers);
+            let all = routers.iter().filter(|router| entry_point.has(router));
+            let (here, lost): (Vec<_>, Vec<_>) =
+                all.partition(|router| (router.has_tls || entry_point.has_tls) == is_tls);
+            if let Some(first) = lost.first() {
+                let names: Vec<_> = lost.iter().map(|router| router.name).collect();
+                let text = format!(
+                    "on `{}`, Traefik answers {}, too, by {}: a listener speaks either plain HTTP or TLS",
+                    entry_point.name,
+                    if is_tls { "plain HTTP" } else { "TLS" },
+                    names.join(", ")
+                );
+                self.draft.head.push(first.item.note(text));
             }
-            _ => into.push(Use { name, named }),
+            served.extend(here.iter().map(|router| router.name));
+            self.site(entry_point, &here, is_tls);
         }
-    }
-
-    /// Whether a middleware redirects to HTTPS, and the port if it is not 443.
-    fn redirects_to_https(&self, middlewares: &[Use<'d>]) -> Option<Option<String>> {
-        middlewares.iter().find_map(|used| {
-            let fields = self.middlewares.get(&used.name)?.1.fields().take("redirectScheme")?.fields();
-            let is_https = fields.text("scheme") == Some("https");
-            is_https.then(|| fields.text("port").filter(|port| *port != "443").map(str::to_owned))
-        })
-    }
-
-    /// Adds the routes of all routers.
-    pub(super) fn routes(&mut self, routers: Vec<Router<'d>>) {
-        let has_plain = routers.iter().any(|router| !router.is_tls && router.https.is_none());
-        let (redirecting, routers): (Vec<_>, Vec<_>) =
-            routers.into_iter().partition(|router| router.https.is_some());
-        for router in redirecting {
-            let text = match has_plain {
-                false => {
-                    let text = format!(
-                        "The router `{}` redirects to HTTPS: see `redirect` of the \
-                        listener.",
-                        router.name
-                    );
-                    Comment::Plain(text)
-                }
-                true => router.item.note(format!(
-                    "the router `{}` redirects to HTTPS, and others on HTTP do not. Routes are for all \
-                        listeners here, so that it is not \
-                     converted: if everything may be redirected, write `redirect: https` at the \
-                     listener",
-                    router.name
-                )),
-            };
-            if let Some(service) = router.service.and_then(Item::text) {
-                self.used.borrow_mut().insert(plain_name(service));
-            }
-            self.draft.head.push(text);
-            self.draft.head.extend(router.comments);
-        }
-        if routers.iter().any(|router| router.is_tls)
-            && routers.iter().any(|router| !router.is_tls)
-            && !routers.is_empty()
-        {
-            self.draft.head.push(Comment::Plain(
-                "Some routers are for HTTPS only and some for HTTP only. Routes are for all listeners here."
-                    .to_owned(),
-            ));
-        }
-        let routers: Vec<_> = routers.into_iter().map(|router| self.loosened(router)).collect();
-        let terms: Vec<_> = routers
-            .iter()
-            .enumerate()
-            .flat_map(|(nth, router)| router.terms.iter().map(move |term| (term.clone(), nth)))
-            .collect();
-        let (routes, lost) = ordered(&terms);
-        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-        for target in routes.iter().filter_map(|route| route.target) {
-            *counts.entry(target).or_default() += 1;
-        }
-        self.name_policies(&routers, &counts);
-        let mut pending: Vec<Comment> = Vec::new();
-        let mut told = BTreeSet::new();
-        let mut names = BTreeSet::new();
-        for (nth, router) in routers.iter().enumerate().filter(|(nth, _)| !counts.contains_key(nth)) {
-            let text = match (router.terms.is_empty(), lost.contains(&nth)) {
-                (true, _) => format!("the router `{}` is not converted", router.name),
-                (false, true) => {
-                    format!("the rule of `{}` cannot be expressed by routes: not converted", router.name)
-                }
-                (false, false) => format!(
-                    "no request reaches the router `{}`: one with a longer rule or a higher priority \
-                        takes its requests before, \
-                    or one with the same rule on another entry point. Routes are for all listeners here",
-                    router.name
-                ),
-            };
+        for router in routers.iter().filter(|router| !served.contains(router.name)) {
+            let text = format!("no listener serves the router `{}`", router.name);
             self.draft.head.push(router.item.note(text));
-            self.draft.head.extend(router.comments.iter().cloned());
-            self.service_used(router);
         }
-        for route in routes {
-            let Some((router, nth)) =
-                route.target.and_then(|nth| routers.get(nth).map(|router| (router, nth)))
-            else {
-                let mut draft = RouteDraft { conditions: route.conditions, ..RouteDraft::default() };
-                draft.name = unique("no-router", &mut names);
-                draft.comments = std::mem::take(&mut pending);
-                draft.comments.push(Comment::Plain("No router is for these requests.".to_owned()));
-                self.draft.routes.push(draft.written());
-                continue;
-            };
-            let mut draft = RouteDraft {
-                name: unique(router.name, &mut names),
-                conditions: route.conditions,
-                ..RouteDraft::default()
-            };
-            let is_first = told.insert(nth);
-            if is_first {
-                draft.comments.append(&mut pending);
-                draft.comments.extend(router.comments.iter().cloned());
-                if lost.contains(&nth) {
-                    draft.comments.push(
-                        router.item.note("a part of the rule cannot be expressed by routes: not converted"),
-                    );
-                }
-            }
-            let action = match router.service {
-                None => Err(router
-                    .item
-                    .note(format!("the router `{}` has no service: not converted", router.name))),
-                Some(service) => self.action(service, &mut draft),
-            };
-            let mut drafts = self.applied(router, draft, is_first);
-            let is_redirect = drafts.last().is_some_and(|draft| matches!(draft.action, Action::Redirect(_)));
-            match action {
-                _ if is_redirect => {}
-                Ok(action) => {
-                    if let Some(last) = drafts.last_mut() {
-                        last.action = action;
-                    }
-                }
-                // Without a service there is no router in Traefik: others get its requests.
-                Err(comment) if router.service.is_none() => {
-                    let unfinished = drafts.pop();
-                    pending.extend(unfinished.into_iter().flat_map(|draft| draft.comments));
-                    pending.push(comment);
-                }
-                // The requests must not fall through to a router that was not meant for them.
-                Err(comment) => {
-                    if let Some(last) = drafts.last_mut() {
-                        last.comments.push(comment);
-                        last.action = Action::Reply(Map::new().with("status", 501));
-                    }
-                }
-            }
-            for mut draft in drafts {
-                // A redirect that is split off is a route of its own.
-                if self.draft.routes.iter().any(|route| named(route, &draft.name)) {
-                    draft.name = unique(&draft.name, &mut names);
-                }
-                self.draft.routes.push(draft.written());
-            }
+        // A listener that redirects all requests needs no routes of its own, unless a proxy in front may say that one
+        // came by HTTPS.
+        let (mut sites, redirecting): (Vec<Site>, Vec<_>) =
+            std::mem::take(&mut self.draft.sites).into_iter().partition(|site| !site.rules.is_empty());
+        if let Some(site) = sites.first_mut().filter(|_| self.trusted.is_empty()) {
+            site.listeners.extend(redirecting.into_iter().flat_map(|site| site.listeners));
         }
-        self.draft.head.append(&mut pending);
-        if self.draft.routes.is_empty() {
-            let reply = Map::new().with("path", "/*").with("reply", Map::new().with("status", 404));
-            let comment = Comment::Plain("No router was converted: write routes here.".to_owned());
-            self.draft.routes.push(Node::from(reply).commented(comment));
+        self.draft.sites = sites;
+        if self.draft.sites.is_empty() && !routers.is_empty() {
+            self.placeholder(Vec::new());
         }
     }
 
-    fn service_used(&self, router: &Router<'d>) {
-        if let Some(service) = router.service.and_then(Item::text) {
-            self.used.borrow_mut().insert(plain_name(service));
+    /// A site for a file without routers.
+    pub(super) fn placeholder(&mut self, mut rules: Vec<Rule>) {
+        self.draft.head.push(Comment::Plain("No router was converted: write routes.".to_owned()));
+        let place = crate::convert::Place { file: String::new(), line: 0 };
+        rules.push(Rule::new(Condition::ALWAYS, Effect::Refuse(404), &place, ""));
+        self.draft.sites.push(Site { listeners: BTreeSet::new(), rules });
+    }
+
+    fn site(&mut self, entry_point: &EntryPoint<'d>, routers: &[&Router<'d>], is_tls: bool) {
+        if routers.is_empty() && entry_point.redirect.is_none() && entry_point.first.is_empty() {
+            let text = format!(
+                "no router of this file is on the entry point `{}` ({}): no listener",
+                entry_point.name, entry_point.address
+            );
+            self.draft.head.push(Comment::Plain(text));
+            self.draft.head.extend(entry_point.comments.iter().cloned());
+            return;
+        }
+        let tls = is_tls.then(|| self.tls_plan(entry_point, routers));
+        let mut rules: Vec<(i64, Rule)> = Vec::new();
+        for router in entry_point.redirect.iter().chain(routers.iter().copied()) {
+            let mut closed: Vec<Rule> = Vec::new();
+            for (key, item) in &router.unknown {
+                let text = format!("`{key}` has no equal");
+                closed.push(Rule::new(Condition::ALWAYS, Effect::Close(text), &item.place(), shown(router)));
+            }
+            // Every service gets the address.
+            let address = HeaderChange::Set("x-real-ip".to_owned(), "{client_address}".to_owned());
+            let mut chain = vec![
+                self.rule_of(router, Effect::Name(router.name.to_owned())),
+                self.rule_of(router, Effect::Edit(Edit::Request(address))),
+            ];
+            if let Some(others) = tls.as_ref().and_then(|tls| tls.hosts_of_others(router.name)) {
+                let rule = self.rule_of(router, Effect::Refuse(421));
+                chain.push(Rule { when: others, ..rule });
+            }
+            chain.extend(self.chain(entry_point, router, is_tls, closed));
+            let enter = Effect::Enter(chain);
+            let rule = Rule::new(router.condition.clone(), enter, &router.item.place(), shown(router));
+            rules.push((router.priority, rule));
+        }
+        rules.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
+        let before = tls.iter().flat_map(|tls| &tls.rules).chain(&entry_point.first).cloned();
+        let mut rules: Vec<Rule> = before.chain(rules.into_iter().map(|(_, rule)| rule)).collect();
+        let is_plain = !is_tls && !entry_point.is_insecure;
+        let redirect = is_plain.then(|| whole_redirect(&mut rules)).flatten();
+        // Unless a proxy in front may say that a request came by HTTPS, nothing else is reached.
+        if redirect.is_some() && self.trusted.is_empty() {
+            rules.clear();
+        }
+        let listener = self.listener(entry_point, routers, tls.as_ref(), redirect);
+        let listeners: BTreeSet<String> = [listener.name.clone()].into();
+        self.draft.listeners.push(listener);
+        let rules: Vec<Rule> = rules.into_iter().map(with_host_for_port).collect();
+        self.say(&rules);
+        self.draft.sites.push(Site { listeners, rules });
+    }
+
+    fn rule_of(&self, router: &Router<'d>, effect: Effect) -> Rule {
+        Rule::new(Condition::ALWAYS, effect, &router.item.place(), shown(router))
+    }
+
+    /// Notes also what no request reaches.
+    fn say(&mut self, rules: &[Rule]) {
+        for rule in rules {
+            match &rule.effect {
+                Effect::Enter(inner) => self.say(inner),
+                Effect::Close(text) | Effect::Note(text) => {
+                    if let Comment::Unconverted(note) = rule.note(&format!("{text}. No request reaches it")) {
+                        self.draft.unsaid.push(note);
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
-    /// With `/api/*` for PathPrefix(`/api`) where a middleware changes paths: only whole segments can be changed.
-    fn loosened(&self, mut router: Router<'d>) -> Router<'d> {
-        const CHANGING: [&str; 5] =
-            ["stripPrefix", "addPrefix", "replacePath", "replacePathRegex", "redirectRegex"];
-        let changes = |used: &Use<'_>| {
-            let fields = self.middlewares.get(&used.name).map(|(_, item)| item.fields());
-            fields.is_some_and(|fields| CHANGING.iter().any(|kind| fields.take(kind).is_some()))
-        };
-        if router.middlewares.iter().any(changes) {
-            for term in &mut router.terms {
-                for conditions in [&mut term.yes].into_iter().chain(&mut term.no) {
-                    conditions.loosen();
+    fn listener(
+        &mut self,
+        entry_point: &EntryPoint<'d>,
+        routers: &[&Router<'d>],
+        tls: Option<&TlsPlan>,
+        redirect: Option<Map>,
+    ) -> Listener {
+        let mut settings = Map::new().with("address", entry_point.address.as_str());
+        let mut comments = entry_point.comments.clone();
+        if entry_point.is_guess {
+            let text = format!(
+                "The entry point `{}`. Its address is in Traefik's static configuration.",
+                entry_point.name
+            );
+            comments.insert(0, Comment::Plain(text));
+        }
+        if let Some(redirect) = redirect {
+            match redirect.get("port") {
+                Some(port) => {
+                    settings.set("redirect", Map::new().with("to", "https").with("port", port.clone()));
                 }
+                None => settings.set("redirect", "https"),
             }
         }
-        router
+        if entry_point.proxy_protocol {
+            settings.set("proxy_protocol", true);
+        }
+        if let Some(tls) = tls {
+            settings.set("tls", self.listener_tls(routers, &entry_point.domains, tls, &mut comments));
+        }
+        let is_taken = |name: &str| self.draft.listeners.iter().any(|listener| listener.name == name);
+        let name = crate::convert::draft::resource_name(&entry_point.name, is_taken);
+        Listener { name, settings, comments }
     }
 }
 
-fn named(route: &Node, name: &str) -> bool {
-    match &route.value {
-        crate::convert::yaml::Value::Map(map) => map.get("name") == Some(&Node::from(name)),
-        _ => false,
+fn shown(router: &Router<'_>) -> String {
+    format!("routers.{}", router.name)
+}
+
+/// A condition of which only the outer form is known.
+fn doubted(outer: Condition, text: &str) -> Condition {
+    let why = Doubt { text: text.to_owned(), is_of_place: true };
+    Condition::Between { inner: Box::new(Condition::NEVER), outer: Box::new(outer), why }
+}
+
+/// Takes the redirect to HTTPS that every request meets first.
+fn whole_redirect(rules: &mut [Rule]) -> Option<Map> {
+    let rule = rules.first_mut().filter(|rule| rule.when == Condition::ALWAYS)?;
+    let Effect::Enter(inner) = &mut rule.effect else { return None };
+    // The name and the address of the client come first.
+    let first = inner.get(2)?;
+    let Effect::Act(Action::Redirect(redirect)) = &first.effect else { return None };
+    let text = |key: &str| match redirect.get(key).map(|node| &node.value) {
+        Some(Value::Text(text) | Value::Bare(text)) => text.as_str(),
+        _ => "",
+    };
+    let is_whole = first.when == Condition::ALWAYS || first.when == Condition::unknown(PROTO);
+    let is_fit = is_whole && text("scheme") == "https" && text("status") == "308" && !redirect.has("host");
+    let redirect = is_fit.then(|| redirect.clone())?;
+    inner.remove(2);
+    Some(redirect)
+}
+
+/// A redirect to a port needs a host: without one, it is closed.
+fn with_host_for_port(mut rule: Rule) -> Rule {
+    match &mut rule.effect {
+        Effect::Act(Action::Redirect(redirect)) if redirect.has("port") && !redirect.has("host") => {
+            let text =
+                "a redirect to another port needs a host: write `redirect: { scheme: …, host: …, port: … }`";
+            rule.effect = Effect::Close(text.to_owned());
+        }
+        Effect::Enter(rules) => {
+            *rules = std::mem::take(rules).into_iter().map(with_host_for_port).collect();
+        }
+        _ => {}
     }
+    rule
 }

@@ -1,0 +1,156 @@
+//! `return`, `redirect` and the replies of `deny`.
+
+use super::{headers, source::is_host};
+use crate::convert::{
+    draft::literal,
+    site::{Action, Effect},
+    yaml::Map,
+};
+
+/// What a reply of Tollgate lacks.
+const NO_FILES: &str =
+    "a reply of Tollgate has its text in proxy.yaml: write `reply: { body: \"${file:PATH}\" }`";
+
+/// The status of a `deny`, `tarpit` or `return`. `None`: it cannot be read.
+pub(super) fn status(words: &[&str], otherwise: u16) -> Option<u16> {
+    let at = words.iter().position(|word| matches!(*word, "deny_status" | "status"));
+    at.map_or(Some(otherwise), |at| words.get(at + 1)?.parse().ok())
+}
+
+/// What `deny` and its like do, and what is said of it.
+pub(super) fn denial(words: &[&str]) -> (Effect, Option<&'static str>) {
+    let action = words.first().copied().unwrap_or_default();
+    let status = status(words, if action == "tarpit" { 500 } else { 403 });
+    let effect = match status {
+        Some(status @ 400..=599) => Effect::Refuse(status),
+        _ => returned(words),
+    };
+    let note = match action {
+        "tarpit" => Some("Tollgate denies at once and does not hold the connection; see docs/bans.md"),
+        "reject" | "silent-drop" => Some("Tollgate answers 403, and does not close the connection"),
+        _ if has_content(words) => {
+            Some("Tollgate's text for a refusal is its own: write `reply` into a route")
+        }
+        _ => None,
+    };
+    (effect, note)
+}
+
+fn has_content(words: &[&str]) -> bool {
+    const CONTENTS: [&str; 8] =
+        ["string", "lf-string", "file", "lf-file", "errorfile", "errorfiles", "hdr", "default-errorfiles"];
+    words.iter().any(|word| CONTENTS.contains(word))
+}
+
+/// `return`: the action with its arguments.
+pub(super) fn returned(words: &[&str]) -> Effect {
+    let close = |text: &str| Effect::Close(text.to_owned());
+    let mut reply = Map::new();
+    let status = match status(words, 200) {
+        Some(status @ (200..=299 | 400..=599)) => status,
+        _ => return close("a reply of Tollgate has a status from 200 to 299, or from 400 to 599"),
+    };
+    reply.set("status", u64::from(status));
+    let mut words = words.iter().skip(1).copied();
+    while let Some(word) = words.next() {
+        let value = words.next().unwrap_or_default();
+        match word {
+            "status" | "deny_status" => {}
+            "content-type" if !value.is_empty() && !value.chars().any(char::is_control) => {
+                reply.set("content_type", value);
+            }
+            // HTTP has no body there.
+            "string" | "lf-string" if matches!(status, 204 | 205) => {}
+            "string" => reply.set("body", value),
+            "lf-string" if !value.contains('%') => reply.set("body", value),
+            "lf-string" => return close("a reply of Tollgate has no variables"),
+            "hdr" => {
+                let (name, text) = (value.to_ascii_lowercase(), words.next().and_then(headers::text));
+                match text.filter(|text| !text.contains('{') && headers::is_of_replies(&name)) {
+                    Some(text) => reply.change("headers", |headers| headers.set(&name, text.as_str())),
+                    None => return close("a reply of Tollgate cannot have this header"),
+                }
+            }
+            _ => return close(NO_FILES),
+        }
+    }
+    Effect::Act(Action::Reply(reply))
+}
+
+/// `redirect`: the action with its arguments.
+pub(super) fn redirected(words: &[&str]) -> Effect {
+    let close = |text: &str| Effect::Close(text.to_owned());
+    let (mut code, mut drops_query) = ("302", false);
+    let mut options = words.iter().skip(3).copied();
+    while let Some(option) = options.next() {
+        match option {
+            "code" => code = options.next().unwrap_or_default(),
+            "drop-query" => drops_query = true,
+            "ignore-empty" => {}
+            _ => return close("a redirect of Tollgate sets no cookies and adds no slash"),
+        }
+    }
+    let status = code.parse::<u64>().ok().filter(|code| matches!(code, 301..=303 | 307 | 308));
+    let target = words.get(1).zip(words.get(2)).and_then(|(kind, target)| target_of(kind, target));
+    let Some((status, mut redirect)) = status.zip(target) else {
+        return close("write `redirect` into the route: see docs/routes.md");
+    };
+    redirect.set("status", status);
+    if drops_query && !redirect.has("query") {
+        redirect.set("query", "drop");
+    }
+    Effect::Act(Action::Redirect(redirect))
+}
+
+fn target_of(kind: &str, target: &str) -> Option<Map> {
+    let is_plain = target.chars().all(|c| c.is_ascii_graphic() && !"%$#".contains(c));
+    let is_scheme = |text: &&str| ["http", "https"].contains(text);
+    match kind {
+        "scheme" => Some(target).filter(is_scheme).map(|scheme| Map::new().with("scheme", scheme)),
+        "prefix" if is_plain => origin(target.trim_end_matches('/')),
+        "location" if is_plain => {
+            // Behind the slashes of `https://`.
+            let end = target.match_indices('/').nth(2).map_or(target.len(), |(at, _)| at);
+            let map = match (origin(&target[..end]), target.strip_prefix('/')) {
+                (Some(_), _) if end == target.len() => Map::new().with("to", format!("{target}/")),
+                (Some(_), _) => Map::new().with("to", literal(target)),
+                (None, Some(rest)) if !rest.starts_with('/') && !rest.contains('?') => {
+                    Map::new().with("path", literal(target))
+                }
+                _ => return None,
+            };
+            Some(map.with("query", "drop"))
+        }
+        // The whole target of the request behind another host.
+        "location" => {
+            let uris = ["%[capture.req.uri]", "%[url]", "%[pathq]", "%HU"];
+            let (before, has_query) = match uris.iter().find_map(|uri| target.strip_suffix(uri)) {
+                Some(before) => (before, true),
+                None => (target.strip_suffix("%[path]")?, false),
+            };
+            let lower = before.to_ascii_lowercase();
+            let own =
+                ["://%[hdr(host)]", "://%[req.hdr(host)]"].iter().find_map(|host| lower.strip_suffix(host));
+            let map = match own {
+                Some(scheme) => Map::new().with("scheme", Some(scheme).filter(is_scheme)?),
+                None => origin(before)?,
+            };
+            Some(if has_query { map } else { map.with("query", "drop") })
+        }
+        _ => None,
+    }
+}
+
+/// `https://www.example.com:8443`.
+fn origin(text: &str) -> Option<Map> {
+    let (scheme, host) = text.split_once("://")?;
+    ["http", "https"].contains(&scheme).then_some(())?;
+    let (host, port) = match host.split_once(':') {
+        Some((host, port)) => (host, Some(port.parse::<u16>().ok().filter(|port| *port > 0)?)),
+        None => (host, None),
+    };
+    is_host(&host.to_ascii_lowercase()).then_some(())?;
+    let mut map = Map::new().with("scheme", scheme).with("host", host);
+    map.extend_some("port", port.map(u64::from));
+    Some(map)
+}

@@ -1,0 +1,145 @@
+//! Changes of headers.
+
+use super::{rules::Run, syntax::Line};
+use crate::convert::{
+    condition::Condition,
+    draft::{is_field_name, literal},
+    site::{Edit, Effect, HeaderChange},
+};
+
+/// Headers that HTTP needs, and that no route can change.
+const OF_CONNECTIONS: &str = "connection content-length expect http2-settings keep-alive proxy-connection \
+                              sec-websocket-key te trailer trailers transfer-encoding upgrade";
+
+/// Headers that Tollgate sends to services by itself.
+const OWN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+
+/// `set-header`, `add-header` or `del-header`. `words`: the action and its arguments.
+pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when: Condition) {
+    let is_request = !run.scope.is_of_response;
+    let name = words.get(1).map(|name| name.to_ascii_lowercase()).unwrap_or_default();
+    let fixed = || OF_CONNECTIONS.split(' ').chain(["host"]);
+    match words {
+        _ if name == "host" && is_request => {
+            push(run, line, when.clone(), HeaderChange::Set(name, "-".to_owned()));
+            run.close(line, when, "`host: rewrite` of the upstream sends the host of the endpoint");
+        }
+        _ if fixed().any(|known| known == name) => {
+            run.note(line, when, "Tollgate sets this header for each connection");
+        }
+        // Tollgate's own takes the place of the client's.
+        ["del-header", _] if is_request && OWN.contains(&name.as_str()) => {}
+        ["del-header", _] | ["del-header", _, "-m", "str"] if is_field_name(&name) => {
+            push(run, line, when, HeaderChange::Remove(name));
+        }
+        ["del-header", _, "-m", "beg"]
+            if is_field_name(&name) && !fixed().any(|known| known.starts_with(&name)) =>
+        {
+            push(run, line, when.clone(), HeaderChange::Remove(format!("{name}*")));
+            // Tollgate changes headers last, and would remove its own.
+            for own in OWN.iter().filter(|own| is_request && own.starts_with(&name)) {
+                let values: &[_] = match *own {
+                    "x-forwarded-for" => &["{client_address}"],
+                    "x-forwarded-host" => &["{host}"],
+                    _ => &["https", "http"],
+                };
+                for value in values {
+                    let of = run.scope.source.at(|bound| bound.is_tls == (*value == "https"));
+                    let when = if values.len() > 1 { when.clone().and(of) } else { when.clone() };
+                    push(run, line, when, HeaderChange::Set((*own).to_owned(), (*value).to_owned()));
+                }
+            }
+        }
+        [action, _, value] if *action != "del-header" && is_field_name(&name) => {
+            set(run, line, (action, &name, value), when);
+        }
+        // A service may trust what it gets; nothing guards what a client gets.
+        _ if is_request => run.close(line, when, "Tollgate changes headers by their names and beginnings"),
+        _ => run.note(line, when, "Tollgate changes headers by their names and beginnings"),
+    }
+}
+
+fn push<'c>(run: &mut Run<'c>, line: &'c Line, when: Condition, change: HeaderChange) {
+    let edit = if run.scope.is_of_response { Edit::Response(change) } else { Edit::Request(change) };
+    run.push(line, when, Effect::Edit(edit));
+}
+
+/// `set-header` and `add-header`: the action, the name and the value.
+fn set<'c>(run: &mut Run<'c>, line: &'c Line, (action, name, value): (&str, &str, &str), when: Condition) {
+    let source = run.scope.source;
+    let when = match (name, value) {
+        // Tollgate sends these itself.
+        ("x-forwarded-for", "%[src]" | "%ci") | ("x-forwarded-host", "%[req.hdr(host)]" | "%[hdr(host)]") => {
+            return;
+        }
+        ("x-forwarded-proto", "https") => when.and(source.at(|bound| !bound.is_tls)),
+        ("x-forwarded-proto", "http") => when.and(source.at(|bound| bound.is_tls)),
+        _ => when,
+    };
+    const OF_LISTENERS: [&str; 3] = ["%[dst_port]", "%[ssl_fc]", "%[ssl_fc,iif(https,http)]"];
+    if OF_LISTENERS.iter().any(|fetch| value.contains(fetch)) {
+        for bound in &source.listeners {
+            let port = bound.port.map(|port| port.to_string()).unwrap_or_default();
+            let values = [
+                port.as_str(),
+                if bound.is_tls { "1" } else { "0" },
+                if bound.is_tls { "https" } else { "http" },
+            ];
+            let pairs = OF_LISTENERS.iter().zip(values);
+            let value = pairs.fold(value.to_owned(), |value, (fetch, text)| value.replace(fetch, text));
+            set(
+                run,
+                line,
+                (action, name, &value),
+                when.clone().and(source.at(|other| other.name == bound.name)),
+            );
+        }
+        return;
+    }
+    let name = name.to_owned();
+    let change = match text(value) {
+        Some(text) if text.is_empty() => HeaderChange::Remove(name),
+        // Tollgate's own is there already.
+        Some(text) if action == "add-header" && !OWN.contains(&name.as_str()) => {
+            HeaderChange::Add(name, text)
+        }
+        Some(text) => HeaderChange::Set(name, text),
+        None => {
+            let text = "Tollgate has no placeholder for this value: it removes the header";
+            run.note(line, when.clone(), text);
+            HeaderChange::Remove(name)
+        }
+    };
+    push(run, line, when, change);
+}
+
+/// Whether a reply of Tollgate can have this header.
+pub(super) fn is_of_replies(name: &str) -> bool {
+    is_field_name(name)
+        && !OF_CONNECTIONS.split(' ').chain(["content-type", "date"]).any(|known| known == name)
+}
+
+/// The value of a header with Tollgate's placeholders. `None` if a fetch in it has no equal.
+pub(super) fn text(value: &str) -> Option<String> {
+    if value.chars().any(char::is_control) {
+        return None;
+    }
+    let (mut out, mut rest) = (String::new(), value.trim());
+    while let Some((before, behind)) = rest.split_once('%') {
+        out += &literal(before);
+        let known = [
+            ("%", "%"),
+            ("[src]", "{client_address}"),
+            ("ci", "{client_address}"),
+            ("[req.hdr(host)]", "{host}"),
+            ("[req.hdr(Host)]", "{host}"),
+            ("[hdr(host)]", "{host}"),
+            ("[unique-id]", "{request_id}"),
+            ("ID", "{request_id}"),
+        ];
+        let (from, to) = known.into_iter().find(|(from, _)| behind.starts_with(from))?;
+        out += to;
+        rest = &behind[from.len()..];
+    }
+    Some(out + &literal(rest))
+}

@@ -1,0 +1,324 @@
+//! Stick tables: policies.
+
+use std::ptr;
+
+use super::{
+    Output,
+    conditions::{RateTest, Scope, any},
+    rules::Run,
+    syntax::{Line, Section},
+    upstreams::milliseconds,
+};
+use crate::convert::{
+    condition::{Condition, Truth},
+    draft::{duration, is_field_name, resource_name},
+    site::{Edit, Effect, Rule},
+    yaml::{Comment, Map, Node},
+};
+
+/// A `track-sc` rule.
+#[derive(Clone)]
+pub(super) struct Tracker<'c> {
+    /// The number of its counter.
+    index: Option<u8>,
+    key: &'c str,
+    /// The section with the stick table.
+    table: &'c Section,
+    /// The requests that it counts.
+    counted: Condition,
+    pub(super) line: &'c Line,
+    /// Before which rule of the section it counts. `None`: it has not been run yet.
+    pub(super) at: Option<usize>,
+    /// It is one of the frontend, in a backend.
+    pub(super) is_of_frontend: bool,
+}
+
+impl<'c> Tracker<'c> {
+    /// The rule of a line, if it is one. `earlier`: those that ran before it in the section. A request counts once for
+    /// each counter.
+    pub(super) fn of(
+        line: &'c Line,
+        section: &'c Section,
+        scope: &Scope<'c>,
+        earlier: &[Self],
+    ) -> Option<Self> {
+        let at = line.words.iter().take(3).position(|word| word.starts_with("track-sc"))?;
+        let index = line.word(at)["track-sc".len()..].parse().ok();
+        let table = line.after("table").and_then(|name| scope.source.section(name)).unwrap_or(section);
+        let same = earlier.iter().filter(|other| other.index == index);
+        let counted = same.fold(scope.condition(line), |when, other| when.and(other.counted.clone().not()));
+        let key = line.words.get(at + 1).map_or("", String::as_str);
+        Some(Self { index, key, table, counted, line, at: None, is_of_frontend: false })
+    }
+
+    fn is_of_connections(&self) -> bool {
+        matches!(self.line.word(1), "connection" | "session")
+    }
+}
+
+/// `deny if …` by a rate: requests that meet `when` as well get `status`. The policy stands where the requests are
+/// counted, since those that a rule between the two refuses count as well.
+pub(super) fn limit<'c>(
+    run: &mut Run<'c>,
+    out: &mut Output,
+    line: &'c Line,
+    when: &Condition,
+    rate: &RateTest,
+    denial: &Effect,
+) {
+    let source = run.scope.source;
+    let named = rate.table.as_deref().and_then(|name| source.section(name));
+    let reads = |tracker: &&Tracker<'c>| {
+        named.is_none_or(|table| ptr::eq(table, tracker.table))
+            && match rate.tracked {
+                Some(_) => tracker.index == rate.tracked && (tracker.at.is_some() || tracker.is_of_frontend),
+                // The entry of the address, whoever tracks it.
+                None => tracker.key == "src" && (named.is_some() || ptr::eq(tracker.table, run.section)),
+            }
+    };
+    let trackers = joined(run.trackers.iter().filter(reads));
+    if trackers.is_empty() {
+        return match rate.tracked {
+            Some(_) => {
+                run.note(line, when.clone(), "no rule before tracks this counter, so that it never denies");
+            }
+            None => run.close(line, when.clone(), "nothing in this section counts for it: write a policy"),
+        };
+    }
+    for tracker in trackers {
+        let counted = tracker.counted.clone();
+        let both =
+            if *when == Condition::ALWAYS { counted.clone() } else { when.clone().and(counted.clone()) };
+        if rate.tracked.is_none() && counted != Condition::ALWAYS {
+            let others = when.clone().and(counted.clone().not());
+            run.close(line, others, "it also denies requests that do not count");
+        }
+        let edits = |rule: &Rule| matches!(rule.effect, Effect::Edit(Edit::Path(_) | Edit::Request(_)));
+        let is_edited = tracker.at.is_some_and(|at| run.rules[at..].iter().any(edits));
+        if is_edited && *when != Condition::ALWAYS {
+            run.close(line, both, "requests count before a rule changes what this one compares");
+            continue;
+        }
+        if rate.counter == "conn_cur" && tracker.is_of_connections() && both != Condition::ALWAYS {
+            run.close(line, both, "Tollgate limits connections for all requests alike");
+            continue;
+        }
+        let effect = match policy(run, out, line, &tracker, rate, denial) {
+            Ok(Some(policy)) => {
+                run.insert(tracker.at, line, both, Effect::Limit { policy, counted });
+                continue;
+            }
+            // `client_limits` does it.
+            Ok(None) => continue,
+            Err(text) if text.is_empty() => denial.clone(),
+            Err(text) => Effect::Close(text),
+        };
+        run.push(line, both, effect);
+    }
+}
+
+/// Those that count with the same key in the same table as one.
+fn joined<'t, 'c: 't>(all: impl Iterator<Item = &'t Tracker<'c>>) -> Vec<Tracker<'c>> {
+    let mut joined: Vec<Tracker<'c>> = Vec::new();
+    for tracker in all {
+        let same = |known: &&mut Tracker<'c>| known.key == tracker.key && ptr::eq(known.table, tracker.table);
+        match joined.iter_mut().find(same) {
+            Some(known) => known.counted = any(vec![known.counted.clone(), tracker.counted.clone()]),
+            None => joined.push(tracker.clone()),
+        }
+    }
+    joined
+}
+
+/// The policy for a rate. `None`: it is another setting.
+///
+/// # Errors
+/// What to do about it; nothing if every request is denied.
+fn policy<'c>(
+    run: &mut Run<'c>,
+    out: &mut Output,
+    line: &'c Line,
+    tracker: &Tracker<'c>,
+    rate: &RateTest,
+    denial: &Effect,
+) -> Result<Option<String>, String> {
+    let most = rate.most.ok_or("Tollgate compares rates with `gt` and `ge` only")?;
+    if rate.counter.contains("gp") {
+        return Err("marks of clients are bans here: see docs/bans.md".to_owned());
+    }
+    let Effect::Refuse(status) = *denial else {
+        return Err("a policy answers with a status from 400 to 599".to_owned());
+    };
+    if tracker.is_of_frontend {
+        return Err("requests to other backends count, too, and are not denied there".to_owned());
+    }
+    if let Some(section) = counts_elsewhere(run, tracker, rate) {
+        let (kind, name) = (section.kind(), section.name());
+        return Err(format!("requests of `{kind} {name}` count, too, and are not denied there"));
+    }
+    let (key, note) = key_of(tracker.key)?;
+    let map = match rate.counter.as_str() {
+        "conn_cur" if tracker.is_of_connections() && key == "ip" => {
+            out.client_limit(line, "connections_per_address", Node::from(most.clamp(1, 10_000_000)));
+            return Ok(None);
+        }
+        "conn_cur" if tracker.is_of_connections() => {
+            return Err("Tollgate limits connections by address: `client_limits`".to_owned());
+        }
+        // A request is one of them when it is counted.
+        "conn_cur" => {
+            let map = Map::new().with("algorithm", "concurrency").with("key", key.as_str());
+            map.with("limit", within(most)?)
+        }
+        _ => rate_map(tracker, rate, &key, most)?,
+    };
+    if key != "ip" && cut_off(tracker.table) {
+        return Err("the stick table cuts its keys off, so that several clients count as one".to_owned());
+    }
+    let others = |rule: &Rule| matches!(rule.effect, Effect::Limit { .. });
+    let several =
+        run.rules.iter().any(others).then_some("a request that another policy denies does not count here");
+    let comments = note.into_iter().chain(several).map(|text| tracker.line.note(text)).collect();
+    let (name, of) = named(out, tracker, map, status, comments);
+    if of != status {
+        run.note(line, Condition::ALWAYS, &format!("the policy of this table answers {of}"));
+    }
+    Ok(Some(name))
+}
+
+/// The name of a policy for a table, and its status: one table has one count.
+fn named(
+    out: &mut Output,
+    tracker: &Tracker<'_>,
+    map: Map,
+    status: u16,
+    comments: Vec<Comment>,
+) -> (String, u16) {
+    let table = &tracker.table.head.place;
+    let known = out.policies.iter().find(|(known, one, ..)| known == table && *one == map);
+    if let Some((.., of, name)) = known {
+        return (name.clone(), *of);
+    }
+    let name = resource_name(tracker.table.name(), |name| out.draft.policies.has(name));
+    out.policies.push((table.clone(), map.clone(), status, name.clone()));
+    let reply = Some(Map::new().with("status", u64::from(status))).filter(|_| status != 429);
+    let mut map = map;
+    map.extend_some("reply", reply);
+    out.draft.policies.set(&name, Node { comments, ..Node::from(map) });
+    (name, status)
+}
+
+/// Whether a table has short keys.
+fn cut_off(table: &Section) -> bool {
+    const USUAL: u64 = 32;
+    let line = table.lines.iter().find(|line| line.word(0) == "stick-table");
+    let length = line.and_then(|line| line.after("len"));
+    length.is_some_and(|length| length.parse().map_or(true, |length: u64| length < USUAL))
+}
+
+/// A number that a policy takes.
+///
+/// # Errors
+/// It is none; nothing if it is zero.
+fn within(most: u64) -> Result<u64, String> {
+    match most {
+        0 => Err(String::new()),
+        1..=1_000_000_000 => Ok(most),
+        _ => Err("a policy takes at most 1000000000".to_owned()),
+    }
+}
+
+/// The policy for a rate with a window.
+fn rate_map(tracker: &Tracker<'_>, rate: &RateTest, key: &str, most: u64) -> Result<Map, String> {
+    let is_first = tracker.at.is_some();
+    let (statuses, extra) = match rate.counter.as_str() {
+        "http_req_rate" => (None, u64::from(!is_first)),
+        // An error counts when the response is there, so that one more than the number passes.
+        "http_err_rate" => (Some("4xx"), 1),
+        "http_fail_rate" => (Some("5xx"), 1),
+        "bytes_out_rate" | "bytes_in_rate" => return Err("Tollgate does not limit bandwidth".to_owned()),
+        "conn_rate" | "sess_rate" => {
+            return Err("limit requests in place of connections, by a policy".to_owned());
+        }
+        counter => return Err(format!("`{counter}` has no window: use a rate")),
+    };
+    let window = period(tracker.table, &rate.counter).filter(|window| *window > 0).ok_or_else(|| {
+        format!("the stick table of `{}` does not store `{}`", tracker.table.name(), rate.counter)
+    })?;
+    let most = within(most.saturating_add(extra))?;
+    let map = Map::new()
+        .with("algorithm", "sliding_window")
+        .with("key", key)
+        .with("limit", format!("{most}/{}", duration(window)));
+    Ok(match statuses {
+        Some(statuses) => map.with("count", Map::new().with("statuses", vec![statuses])),
+        None if is_first => map.with("count_denied", true),
+        None => map,
+    })
+}
+
+/// Another section whose requests count in the same table, and are not denied by the same number.
+fn counts_elsewhere<'c>(run: &Run<'c>, tracker: &Tracker<'c>, rate: &RateTest) -> Option<&'c Section> {
+    let source = run.scope.source;
+    source.sections.iter().find(|section| {
+        let lines = source.lines(section);
+        if ptr::eq(*section, run.section) || super::is_off(&lines) {
+            return false;
+        }
+        let scope = Scope::new(source, &lines);
+        let counts = |line: &&'c Line| {
+            let other = Tracker::of(line, section, &scope, &[]);
+            other.is_some_and(|other| ptr::eq(other.table, tracker.table) && other.key == tracker.key)
+        };
+        let denies = |line: &&'c Line| {
+            let (_, rates) = scope.limits(line);
+            let is_whole =
+                |rest: &Condition| rest.of_any_address().of_place().truth(&|_| None) == Ok(Truth::True);
+            let same = |one: &RateTest| one.counter == rate.counter && one.most == rate.most;
+            line.has("deny") && rates.iter().any(|(rest, one)| same(one) && is_whole(rest))
+        };
+        lines.iter().any(counts) && !lines.iter().any(denies)
+    })
+}
+
+/// The window of a counter in the stick table of a section, in milliseconds.
+fn period(section: &Section, counter: &str) -> Option<u64> {
+    let tables = section.lines.iter().filter(|line| line.word(0) == "stick-table" && !line.is_in_doubt);
+    let stored = tables.flat_map(|line| line.words.iter()).flat_map(|word| word.split(','));
+    stored
+        .filter_map(|word| word.strip_prefix(counter)?.strip_prefix('(')?.strip_suffix(')'))
+        .find_map(milliseconds)
+}
+
+/// The key of a policy for what is tracked, and what differs.
+fn key_of(fetch: &str) -> Result<(String, Option<&'static str>), String> {
+    let (name, argument) = match fetch.split_once('(') {
+        Some((name, rest)) => (name, rest.trim_end_matches(')')),
+        None => (fetch, ""),
+    };
+    let argument = argument.split(',').next().unwrap_or_default();
+    let name = name.strip_prefix("req.").unwrap_or(name);
+    let is_name = is_field_name(argument);
+    let key = match name {
+        "src" => "ip".to_owned(),
+        "hdr" | "fhdr" if argument.eq_ignore_ascii_case("host") => "host".to_owned(),
+        "hdr_ip" => {
+            return Err("list the proxies in front in `trusted_proxies`, and limit by `key: ip`: any client can write \
+                        this header"
+                .to_owned());
+        }
+        "hdr" | "fhdr" if argument.eq_ignore_ascii_case("x-forwarded-for") => return key_of("hdr_ip"),
+        "hdr" | "fhdr" if is_name => format!("header:{}", argument.to_ascii_lowercase()),
+        "cook" if is_name => format!("cookie:{argument}"),
+        "url_param" | "urlp" if is_name => format!("query:{argument}"),
+        "path" | "url" | "url32" => "path".to_owned(),
+        "base" | "base32" => "host+path".to_owned(),
+        "base32+src" | "url32+src" => "ip+host+path".to_owned(),
+        "method" => "method".to_owned(),
+        "int" | "str" | "fe_id" | "dst_port" | "always_true" => "global".to_owned(),
+        _ => return Err(format!("Tollgate has no key for `{fetch}`")),
+    };
+    let is_optional = ["header:", "cookie:", "query:"].iter().any(|kind| key.starts_with(kind));
+    let note = "HAProxy does not track a request without this value; Tollgate limits it by its address";
+    Ok((key, is_optional.then_some(note)))
+}

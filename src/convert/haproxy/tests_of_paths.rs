@@ -1,0 +1,84 @@
+//! Tests of the path and of the URL.
+
+use percent_encoding::percent_decode_str;
+
+use super::conditions::between_places;
+use crate::convert::{
+    condition::{Condition, Test},
+    path::{Path, encoded, escaped},
+};
+
+/// A value of `path_beg`, `url_sub`, … `kind`: `beg`, `sub`, ….
+pub(super) fn path_test(
+    fetch: &str,
+    kind: &str,
+    value: &str,
+    is_insensitive: bool,
+    shown: &str,
+) -> Condition {
+    match fetch {
+        "url" => url_test(kind, value, is_insensitive, shown),
+        _ => path(kind, value, is_insensitive, shown),
+    }
+}
+
+fn path(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
+    let unknown = |why: String| Condition::unknown_place(why);
+    if kind == "reg" {
+        return Path::regex(value, is_insensitive).map_or_else(unknown, Condition::path);
+    }
+    // A path has neither a query nor characters that must be encoded.
+    if !value.chars().all(|c| c.is_ascii_graphic() && c != '?') {
+        return Condition::NEVER;
+    }
+    let decoded = percent_decode_str(value).decode_utf8_lossy();
+    let begins = |text: &str| text.starts_with('/');
+    let regex = |text: &str| Path::regex(text, is_insensitive);
+    let found = match kind {
+        "str" | "beg" if !(begins(value) || kind == "beg" && value.is_empty()) => return Condition::NEVER,
+        "str" if is_insensitive => regex(&format!("^{}$", escaped(&decoded))),
+        "str" => Path::exact(&decoded),
+        "beg" if is_insensitive => regex(&format!("^{}", escaped(&decoded))),
+        "beg" => Path::prefix(&decoded),
+        "end" => Path::suffix(&decoded, is_insensitive),
+        "sub" => regex(&escaped(&decoded)),
+        "dir" if !value.trim_matches('/').is_empty() => {
+            regex(&format!("/{}(?:/|$)", escaped(decoded.trim_matches('/'))))
+        }
+        _ => return unknown(format!("Tollgate does not test `{shown}`")),
+    };
+    let condition = found.map_or_else(unknown, Condition::path);
+    match encoded(&decoded) == value {
+        true => condition,
+        // Tollgate reads `%61` as `a`.
+        false => between_places(
+            Condition::NEVER,
+            condition,
+            format!("HAProxy compares `{shown}` with its percent-encoding, Tollgate without"),
+        ),
+    }
+}
+
+/// The URL is the path with the query.
+fn url_test(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
+    let path = |kind: &str, value: &str| path(kind, value, is_insensitive, shown);
+    let why = || format!("`{shown}` also looks at the query");
+    let bounded = |inner, outer| between_places(inner, outer, why());
+    match (kind, value.split_once('?')) {
+        ("reg", _) => {
+            let condition = path(kind, value);
+            let is_of_path = matches!(&condition, Condition::Test(Test::Path(Path::Prefix(_) | Path::Any)));
+            match is_of_path {
+                true => condition,
+                // What is found in the path is found in the URL, unless the end is looked for.
+                false if !value.contains(['$', '\\']) => bounded(condition, Condition::ALWAYS),
+                false => bounded(Condition::NEVER, Condition::ALWAYS),
+            }
+        }
+        ("beg", None) => path(kind, value),
+        ("beg" | "str", Some((before, _))) => bounded(Condition::NEVER, path("str", before)),
+        ("str", None) => bounded(Condition::NEVER, path(kind, value)),
+        ("sub" | "dir", None) => bounded(path(kind, value), Condition::ALWAYS),
+        _ => bounded(Condition::NEVER, Condition::ALWAYS),
+    }
+}

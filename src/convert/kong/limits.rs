@@ -1,0 +1,314 @@
+//! `rate-limiting` (kong/plugins/rate-limiting/handler.lua) and `rate-limiting-advanced` (its documentation) become
+//! policies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Effects, Kong, always,
+    plugins::message,
+    values::{flag, given, ignore, number, numbers},
+};
+use crate::convert::{
+    condition::Condition,
+    document::Fields,
+    draft::{duration, is_field_name, resource_name},
+    path::Path,
+    site::Effect,
+    yaml::{Comment, Map, Node, Value},
+};
+
+/// The highest limit of a policy.
+const MOST: u64 = 1_000_000_000;
+
+/// The windows of `rate-limiting` that both count by the calendar, in UTC.
+const WINDOWS: [(&str, &str); 5] =
+    [("second", "1s"), ("minute", "1m"), ("hour", "1h"), ("day", "1d"), ("month", "month")];
+
+/// Where and how often counts are kept, which changes no limit; settings that are read elsewhere; and those of Redis in
+/// versions before 3.8.
+const NEEDS_NOTHING: &str = "policy strategy fault_tolerant sync_rate header_name path redis namespace dictionary_name \
+                             lock_dictionary_name retry_after_jitter_max disable_penalty redis_host redis_password \
+                             redis_port redis_database redis_ssl redis_username redis_timeout redis_ssl_verify \
+                             redis_server_name";
+
+/// The policies that were written, and their names: by plugin or namespace, and by what they count.
+pub(super) type Policies = BTreeMap<(String, String), (Vec<Map>, Vec<String>)>;
+
+/// Algorithms with their limits.
+type Quotas = Vec<(&'static str, Vec<String>)>;
+
+impl<'d> Kong<'d> {
+    /// The limits of a plugin on a route.
+    ///
+    /// # Errors
+    /// Something cannot be read, or counts in another way.
+    pub(super) fn limits(
+        &mut self,
+        nth: usize,
+        route: usize,
+        config: &Fields<'d>,
+    ) -> Result<Effects, String> {
+        let is_advanced = self.plugins.get(nth).is_some_and(|plugin| plugin.name != "rate-limiting");
+        let quotas = if is_advanced { advanced_quotas(config)? } else { quotas(config)? };
+        let settings = self.settings(config, is_advanced)?;
+        let namespace = config.text("namespace").filter(|_| is_advanced);
+        let of = namespace.map_or_else(|| nth.to_string(), |name| format!("namespace {name}"));
+        let by = config.text(if is_advanced { "identifier" } else { "limit_by" }).unwrap_or("consumer");
+        ignore(config, NEEDS_NOTHING);
+        let mut effects = Vec::new();
+        if given(config, "year").is_some() {
+            effects.extend(always([Effect::Note("`year`: the limit holds for any 366 days".to_owned())]));
+        }
+        if quotas.iter().any(|(_, limits)| limits.iter().any(|limit| limit.starts_with("1000000000/"))) {
+            effects.extend(always([Effect::Note(format!("a limit is at most {MOST}"))]));
+        }
+        for (when, key, instance) in self.keys(by, route, config)? {
+            let exempt = self.exempt(nth, route, matches!(by, "consumer" | "credential"));
+            let policy = |(algorithm, limits): &(&str, Vec<String>)| {
+                let mut policy =
+                    limited(Map::new().with("algorithm", *algorithm).with("key", key.as_str()), limits);
+                if !matches!(key.as_str(), "ip" | "global") {
+                    policy.set("missing", "ip");
+                }
+                settings.iter().for_each(|(key, node)| policy.set(key, node.clone()));
+                if !exempt.is_empty() {
+                    policy.set("exempt", exempt.clone());
+                }
+                policy
+            };
+            let of = (of.clone(), instance);
+            for policy in self.policy_names(nth, "rate", of, quotas.iter().map(policy).collect())? {
+                // Kong counts preflights that `cors` does not answer.
+                if self.effective("cors", route, None).is_none()
+                    && let Some(Node { value: Value::Map(map), .. }) = self.draft.policies.get_mut(&policy)
+                {
+                    map.set("preflight", true);
+                }
+                effects.push((when.clone(), Effect::Limit { policy, counted: when.clone() }));
+            }
+        }
+        Ok(effects)
+    }
+
+    /// What is counted by which key (`get_identifier`). Each of them has its own counts, by the last text.
+    fn keys(
+        &self,
+        by: &str,
+        route: usize,
+        config: &Fields<'d>,
+    ) -> Result<Vec<(Condition, String, String)>, String> {
+        let one = |key: &str, instance: String| Ok(vec![(Condition::ALWAYS, key.to_owned(), instance)]);
+        match by {
+            "consumer" if self.is_keyed(route) => one("customer", by.to_owned()),
+            "credential" if self.is_keyed(route) => one("api_key", by.to_owned()),
+            // Kong counts those that it does not know by their addresses.
+            "consumer" | "credential" | "ip" => one("ip", "ip".to_owned()),
+            "service" => one("global", format!("{:?}", self.routes.get(route).map(|(service, _)| service))),
+            "header" => match config.text("header_name").filter(|name| is_field_name(name)) {
+                Some(name) => one(&format!("header:{}", name.to_ascii_lowercase()), by.to_owned()),
+                None => Err("`header_name` is no header".to_owned()),
+            },
+            "path" => {
+                let path = Path::exact(config.text("path").unwrap_or_default()).map(Condition::path)?;
+                let all = (path.clone(), "global".to_owned(), by.to_owned());
+                Ok(vec![all, (path.not(), "ip".to_owned(), "ip".to_owned())])
+            }
+            other => Err(format!("`{other}`: Tollgate does not count by this")),
+        }
+    }
+
+    /// What all policies of a plugin have.
+    fn settings(&mut self, config: &Fields<'d>, is_advanced: bool) -> Result<Map, String> {
+        let mut settings = Map::new();
+        let is_redis = config.text(if is_advanced { "strategy" } else { "policy" }) == Some("redis");
+        let counts_denied = match is_advanced {
+            true => !flag(config, "disable_penalty", false)?,
+            // Redis counts each request as it reads the counts (policies/init.lua).
+            false => is_redis && matches!(config.text("sync_rate"), None | Some("-1")),
+        };
+        if counts_denied {
+            settings.set("count_denied", true);
+        }
+        if is_redis {
+            self.store(config);
+            if !flag(config, "fault_tolerant", true)? {
+                settings.set("on_store_error", "deny");
+            }
+        }
+        let status = number(config, "error_code")?.filter(|status| matches!(status, 400..=428 | 430..=599));
+        let text = config.text("error_message").filter(|text| *text != "API rate limit exceeded");
+        let mut reply = Map::new();
+        reply.extend_some("status", status);
+        reply.extend_some("content_type", text.map(|_| "application/json"));
+        reply.extend_some("body", text.map(message));
+        if !reply.is_empty() {
+            settings.set("reply", reply);
+        }
+        // Clients are told their limits, unless no plugin does.
+        if !flag(config, "hide_client_headers", false)? {
+            self.draft.settings.set("reply_headers", Map::new().with("ratelimit", "both"));
+        } else if !self.draft.settings.has("reply_headers") {
+            self.draft.settings.set("reply_headers", Map::new().with("ratelimit", "off"));
+        }
+        Ok(settings)
+    }
+
+    /// The names of policies, which are written once. Plugins with the same namespace share their counts.
+    fn policy_names(
+        &mut self,
+        nth: usize,
+        suffix: &str,
+        of: (String, String),
+        policies: Vec<Map>,
+    ) -> Result<Vec<String>, String> {
+        if let Some((written, names)) = self.policies.get(&of) {
+            let is_same = *written == policies;
+            let other = || "it shares its counts with a plugin that has other settings".to_owned();
+            return is_same.then(|| names.clone()).ok_or_else(other);
+        }
+        let scope = self.plugins.get(nth).map(|plugin| plugin.scope.clone()).unwrap_or_default();
+        let entity = match (scope.route, scope.service) {
+            (Some(route), _) => self.routes.get(route).map(|(_, item)| item),
+            (None, service) => service.and_then(|nth| self.services.get(nth)),
+        };
+        let entity = entity.and_then(|item| item.fields().text("name"));
+        let name = entity.map_or_else(|| suffix.to_owned(), |entity| format!("{entity}-{suffix}"));
+        let mut names = Vec::new();
+        for policy in &policies {
+            let name = resource_name(&name, |name| self.draft.policies.has(name));
+            self.draft.policies.set(&name, policy.clone());
+            names.push(name);
+        }
+        self.policies.insert(of, (policies, names.clone()));
+        Ok(names)
+    }
+
+    /// The consumers that a plugin does not limit on any of its routes, since they have one of their own. Elsewhere both
+    /// count, so that neither is exceeded.
+    fn exempt(&self, nth: usize, route: usize, is_by_consumer: bool) -> Vec<String> {
+        let is_one = |of: &usize| {
+            self.effective("rate-limiting", *of, None) == Some(nth)
+                && (!is_by_consumer || self.is_keyed(*of) == self.is_keyed(route))
+        };
+        let routes: Vec<usize> = (0..self.routes.len()).filter(is_one).collect();
+        let own = self.plugins.iter().filter(|plugin| plugin.name == "rate-limiting");
+        let consumers: BTreeSet<&String> = own.filter_map(|plugin| plugin.scope.consumer.as_ref()).collect();
+        let is_exempt = |consumer: &&String| {
+            let has_own = |route: &usize| {
+                self.is_keyed(*route) && self.effective("rate-limiting", *route, Some(consumer)) != Some(nth)
+            };
+            !routes.is_empty() && routes.iter().all(has_own)
+        };
+        consumers.into_iter().filter(is_exempt).map(|consumer| format!("customer:{consumer}")).collect()
+    }
+
+    /// What a plugin does that is for a consumer or a group: a policy has the limits of all consumers with plugins of
+    /// one scope.
+    pub(super) fn of_consumers(&mut self, nth: usize, route: usize) -> Result<Effects, String> {
+        let Some(plugin) = self.plugins.get(nth).filter(|_| self.is_keyed(route)) else {
+            return Ok(Vec::new());
+        };
+        let (name, consumer) = (plugin.name, plugin.scope.consumer.as_deref());
+        if plugin.scope.has_group {
+            return Err("it is for a group of consumers, which Tollgate does not know".to_owned());
+        }
+        let is_other = self.effective(name, route, consumer) != Some(nth);
+        if is_other || (name == "request-termination" && consumer == self.anonymous(route).as_deref()) {
+            return Ok(Vec::new());
+        }
+        if name != "rate-limiting" {
+            return Err("only limits can differ between consumers".to_owned());
+        }
+        let scope = (plugin.scope.service, plugin.scope.route);
+        let mut overrides = Vec::new();
+        for plugin in self.plugins.iter().filter(|plugin| plugin.name == name && !plugin.scope.has_group) {
+            let Some(consumer) = plugin.scope.consumer.as_deref() else { continue };
+            if (plugin.scope.service, plugin.scope.route) == scope {
+                let quotas = quotas(&plugin.config())?;
+                let [("fixed_window", limits)] = quotas.as_slice() else {
+                    return Err("`year`: an override has no such window".to_owned());
+                };
+                overrides.push(limited(Map::new().with("customer", consumer), limits));
+            }
+        }
+        let config = plugin.config();
+        if config.text("policy") == Some("redis") {
+            self.store(&config);
+        }
+        let policy = Map::new().with("algorithm", "fixed_window").with("key", "customer");
+        let policy = policy.with("limit", format!("{MOST}/1s")).with("overrides", overrides);
+        let of = (format!("consumers of {scope:?}"), String::new());
+        let names = self.policy_names(nth, "consumers", of, vec![policy])?;
+        let limit = |policy: String| Effect::Limit { policy, counted: Condition::ALWAYS };
+        Ok(always(names.into_iter().map(limit)))
+    }
+
+    /// `store.redis`, once.
+    fn store(&mut self, config: &Fields<'d>) {
+        let redis = config.fields("redis");
+        let text = |key: &str| redis.text(key).or_else(|| config.text(&format!("redis_{key}")));
+        let scheme = if text("ssl") == Some("true") { "rediss" } else { "redis" };
+        let port = text("port").unwrap_or("6379");
+        let address =
+            format!("{}:{port}/{}", text("host").unwrap_or_default(), text("database").unwrap_or("0"));
+        let is_address = address.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/".contains(c));
+        // A password is not copied: the variable is inserted when the file is read.
+        let password = text("password").map(|_| ":${REDIS_PASSWORD:-}@").unwrap_or_default();
+        let url = format!("\"{scheme}://{password}{address}\"");
+        let mut node =
+            Node::from(Map::new().with("redis", Map::new().with("url", Node::from(Value::Bare(url)))));
+        if !password.is_empty() {
+            node = node.commented(Comment::Plain("Set REDIS_PASSWORD in the environment.".to_owned()));
+        }
+        if address.starts_with(':') || !is_address {
+            self.draft.head.push(config.note("set `store: { redis: { url: … } }`"));
+        } else if self.draft.settings.get("store").is_some_and(|other| *other != node) {
+            self.draft.head.push(config.note("another Redis: Tollgate has one store for all policies"));
+        } else {
+            self.draft.settings.set("store", node);
+        }
+    }
+}
+
+/// The limits of `rate-limiting`.
+fn quotas(config: &Fields<'_>) -> Result<Quotas, String> {
+    let mut limits = Vec::new();
+    for (key, window) in WINDOWS {
+        limits.extend(number(config, key)?.map(|count| format!("{}/{window}", count.clamp(1, MOST))));
+    }
+    let mut all = Vec::from_iter((!limits.is_empty()).then_some(("fixed_window", limits)));
+    // No window of 366 days has more, and so no year.
+    let year = number(config, "year")?.map(|count| vec![format!("{}/366d", count.clamp(1, MOST))]);
+    all.extend(year.map(|limits| ("sliding_window", limits)));
+    if all.is_empty() { Err("it has no limit that can be read".to_owned()) } else { Ok(all) }
+}
+
+/// The limits of `rate-limiting-advanced`.
+fn advanced_quotas(config: &Fields<'_>) -> Result<Quotas, String> {
+    let (limits, windows) = (numbers(config, "limit")?, numbers(config, "window_size")?);
+    let is_window = |seconds: &u64| (1..=366 * 86_400).contains(seconds);
+    if limits.is_empty() || limits.len() != windows.len() || !windows.iter().all(is_window) {
+        return Err("`limit` and `window_size` cannot be read".to_owned());
+    }
+    // Of two limits for one window, the lower one holds.
+    let mut lowest = BTreeMap::new();
+    for (limit, seconds) in limits.into_iter().zip(windows) {
+        let known = lowest.entry(seconds).or_insert(limit);
+        *known = limit.min(*known);
+    }
+    let limits = lowest.into_iter();
+    let limits =
+        limits.map(|(seconds, limit)| format!("{}/{}", limit.clamp(1, MOST), duration(seconds * 1000)));
+    match config.text("window_type").unwrap_or("sliding") {
+        "fixed" => Ok(vec![("fixed_window", limits.collect())]),
+        "sliding" => Ok(limits.map(|limit| ("sliding_counter", vec![limit])).collect()),
+        other => Err(format!("`window_type: {other}` cannot be read")),
+    }
+}
+
+fn limited(map: Map, limits: &[String]) -> Map {
+    match limits {
+        [only] => map.with("limit", only.as_str()),
+        _ => map.with("limits", limits.to_vec()),
+    }
+}
