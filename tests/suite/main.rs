@@ -11,6 +11,7 @@ mod admin;
 mod app;
 mod cli;
 mod config;
+mod convert;
 mod deploy;
 mod guide;
 mod harness;

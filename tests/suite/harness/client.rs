@@ -82,20 +82,21 @@ impl Client {
     /// Connects from 127.0.0.1.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        Self::over(TcpStream::connect(address).unwrap())
+        Self::over(TcpStream::connect(address).unwrap()).unwrap()
     }
 
     /// The same, if anybody listens there.
     pub fn try_connect(address: SocketAddr) -> Option<Self> {
-        TcpStream::connect(address).ok().map(Self::over)
+        TcpStream::connect(address).and_then(Self::over).ok()
     }
 
-    fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let host = stream.peer_addr().unwrap().to_string();
-        Self { stream, host, reader: HttpReader::default() }
+    /// An error: the other side has reset the connection at once.
+    fn over(stream: TcpStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        let host = stream.peer_addr()?.to_string();
+        Ok(Self { stream, host, reader: HttpReader::default() })
     }
 
     /// GET / over a connection of its own, where there may be no answer.
@@ -110,10 +111,15 @@ impl Client {
     /// Connects from another of the loopback's addresses: another client to the proxy.
     #[track_caller]
     pub fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
+        Self::try_connect_from(source, address).unwrap()
+    }
+
+    /// The same, if anybody listens there.
+    pub fn try_connect_from(source: IpAddr, address: SocketAddr) -> io::Result<Self> {
         let socket =
-            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
-        socket.connect(&address.into()).unwrap();
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+        socket.connect(&address.into())?;
         Self::over(socket.into())
     }
 

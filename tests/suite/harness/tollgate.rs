@@ -74,8 +74,22 @@ impl Tollgate {
         Self::launch(command, config)
     }
 
+    /// Starts it as [`Tollgate::start`] does.
+    ///
+    /// # Errors
+    /// It ends before it listens: what it said.
+    pub fn try_start(config: Config) -> Result<Self, String> {
+        let mut command = command(Path::new("."));
+        command.args(["run", "--config", "proxy.yaml"]).stdin(Stdio::null());
+        Self::try_launch(command, config)
+    }
+
     /// Likewise by a command of the test's own, whose stdin is left as it is.
     pub fn launch(command: Command, config: Config) -> Self {
+        Self::try_launch(command, config).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    fn try_launch(command: Command, config: Config) -> Result<Self, String> {
         let (mut child, directory, yaml) = spawn(command, config);
         let stderr = collect(child.stderr.take().unwrap());
         let stdout = collect(child.stdout.take().unwrap());
@@ -93,12 +107,12 @@ impl Tollgate {
                 break (address, admin);
             }
             if let Some(status) = child.try_wait().unwrap() {
-                panic!("ended with {status}: {:#?}\n{yaml}", stderr.lock().unwrap());
+                return Err(format!("ended with {status}: {:#?}\n{yaml}", stderr.lock().unwrap()));
             }
             assert!(Instant::now() < end, "never listened: {:#?}", stderr.lock().unwrap());
             thread::sleep(std::time::Duration::from_millis(2));
         };
-        Self { address, admin, child, stderr, stdout, directory }
+        Ok(Self { address, admin, child, stderr, stdout, directory })
     }
 
     /// Starts it with `config` where it should refuse to start: its exit code, and what it said.

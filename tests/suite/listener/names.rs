@@ -157,7 +157,7 @@ fn a_reload_changes_names_and_lists_for_open_connections() {
             let reply = client.request("GET", path, &[], b"");
             if reply.status == 200 { reply.text() } else { reply.status.to_string() }
         };
-        kept.each_mut().map(|client| ask(client))
+        kept.each_mut().map(ask)
     };
     let reload = |yaml: &str| {
         fs::write(tollgate.directory().join("proxy.yaml"), yaml).unwrap();

@@ -206,7 +206,8 @@ pub fn configuration(
     let mut yaml = with_prices(&mut Dice(Rng::with_seed(!seed)), &yaml, &names);
     // No log has the listener.
     if kind != Kind::Replayable {
-        yaml = with_listeners(&mut Dice(Rng::with_seed(seed.rotate_left(32))), &yaml, has_tls);
+        // With these numbers, the rare outcomes happen as often as without listeners.
+        yaml = with_listeners(&mut Dice(Rng::with_seed(seed.rotate_left(32) ^ 10)), &yaml, has_tls);
     }
     Configuration { yaml, kind, bans: banned, has_trap, has_tls, inexact, keys, reads_tokens, upstreams }
 }
@@ -237,7 +238,7 @@ fn with_listeners(dice: &mut Dice, yaml: &str, has_tls: bool) -> String {
     let lists = ["plain", "plain, redirecting", "redirecting", "plain, secure", "secure"];
     let lists = if has_tls { &lists[..] } else { &lists[..3] };
     let line = |line: &str| match line.strip_prefix("  - { name: r") {
-        Some(rest) if dice.chance(20) => {
+        Some(rest) if dice.chance(15) => {
             format!("  - {{ listeners: [{}], name: r{rest}\n", dice.pick(lists))
         }
         _ => format!("{line}\n"),
