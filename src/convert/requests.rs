@@ -95,9 +95,6 @@ impl Requests {
         if some.is_empty() {
             return Split::None;
         }
-        if some.is_empty() {
-            return Split::None;
-        }
         let Some(own) = &self.hosts else {
             return Split::Parts(vec![(Self { hosts: Some(some.clone()), ..self.clone() }, true)]);
         };
@@ -119,18 +116,18 @@ impl Requests {
 
     /// Whether every request of `other` is one of these.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        let covers_hosts = match (&self.hosts, &other.hosts) {
+        let covers_hosts = || match (&self.hosts, &other.hosts) {
             (None, _) => true,
             (Some(_), None) => false,
             (Some(some), Some(others)) => {
                 others.iter().all(|other| some.iter().any(|host| host.covers(other)))
             }
         };
-        covers_hosts
+        self.values.iter().all(|(name, value)| other.values.get(name) == Some(value))
             && is_within(other.listeners.as_ref(), self.listeners.as_ref())
+            && covers_hosts()
             && self.covers_methods(other)
             && self.path.covers(&other.path)
-            && self.values.iter().all(|(name, value)| other.values.get(name) == Some(value))
     }
 
     fn covers_methods(&self, other: &Self) -> bool {

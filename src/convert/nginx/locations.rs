@@ -154,11 +154,14 @@ impl<'d> Reader<'d> {
         let at = At { location: None, ..at };
         match state.searching() {
             Some(state) if self.has_budget() => self.search_in(at, &at.server.locations, &[], &state),
-            _ => {
-                let text = "its `rewrite` and locations lead to one another too often";
-                vec![Rule::new(Condition::ALWAYS, Effect::Close(text.to_owned()), &at.server.place, "server")]
-            }
+            _ => self.given_up(at),
         }
+    }
+
+    /// The rule where steps and locations lead to one another without an end in reach.
+    pub(super) fn given_up(&self, at: At<'_, 'd>) -> Vec<Rule> {
+        let text = "its `if`, `rewrite` and locations lead to one another too often".to_owned();
+        vec![Rule::new(Condition::ALWAYS, Effect::Close(text), &at.server.place, "server")]
     }
 
     /// Searches the locations of one level. `after`: the regular expressions that are tried if none of these is found.
@@ -182,7 +185,7 @@ impl<'d> Reader<'d> {
         });
         rules.extend(self.slashes(&paths, state));
         let (early, late) = before_regexes(&paths);
-        if self.enter_paths(at, &early, &regexes, state, &mut rules) {
+        if self.enter_paths(at, &early, (&regexes, after), state, &mut rules) {
             return rules;
         }
         for location in regexes {
@@ -201,19 +204,19 @@ impl<'d> Reader<'d> {
             }
             rules.push(rule(location.directive, when, Effect::Enter(found)));
         }
-        if !self.enter_paths(at, &late, &[], state, &mut rules) {
+        if !self.enter_paths(at, &late, (&[], &[]), state, &mut rules) {
             rules.extend(self.location(at, state));
         }
         rules
     }
 
-    /// Adds the rules of locations that are paths or beginnings. `regexes`: those that are tried before a beginning.
-    /// Returns whether one of them takes all requests.
+    /// Adds the rules of locations that are paths or beginnings. `regexes`: those that are tried before a beginning, and
+    /// `outer`, those of them from around. Returns whether one of the paths takes all requests.
     fn enter_paths<'a>(
         &mut self,
         at: At<'a, 'd>,
         paths: &[&'a Location<'d>],
-        regexes: &[&'a Location<'d>],
+        (regexes, outer): (&[&'a Location<'d>], &[&'a Location<'d>]),
         state: &State<'d>,
         rules: &mut Vec<Rule>,
     ) -> bool {
@@ -231,7 +234,8 @@ impl<'d> Reader<'d> {
             let found = match location.matcher {
                 Matcher::Exact(_) => self.location(inner, &state),
                 _ => {
-                    let after = if location.is_final() { &[] } else { regexes };
+                    // `^~` stops the expressions of its own level only.
+                    let after = if location.is_final() { outer } else { regexes };
                     self.search_in(inner, &location.inner, after, &state)
                 }
             };

@@ -49,8 +49,8 @@ use words::{Class, class};
 /// Directives whose values in `http` are settings of `client_limits`.
 const CLIENT_LIMITS: [(&str, &str); 2] =
     [("client_header_timeout", "header_timeout"), ("keepalive_timeout", "idle_timeout")];
-/// The most searches for a location.
-const MOST_SEARCHES: usize = 3_000;
+/// How often the steps of a server may be run, and its locations searched. Each `if` may double that.
+const MOST_RUNS: usize = 1_000;
 
 /// What is known of a configuration while it is read.
 struct Reader<'d> {
@@ -76,7 +76,8 @@ struct Reader<'d> {
     at_head: Vec<&'d Directive>,
     /// Names of directives that need nothing.
     left_out: BTreeSet<&'d str>,
-    searches: usize,
+    /// Of the present server.
+    runs: usize,
     /// How many maps lead to the one that is read.
     depth: Cell<usize>,
 }
@@ -97,7 +98,7 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
         max_body: "1MiB".to_owned(),
         at_head: Vec::new(),
         left_out: BTreeSet::new(),
-        searches: 0,
+        runs: 0,
         depth: Cell::new(0),
     };
     reader.main(&directives);
@@ -309,10 +310,10 @@ impl<'d> Reader<'d> {
         self.draft.head.push(noted(directive, text));
     }
 
-    /// Counts a search for a location, and returns whether there may be more.
+    /// Counts a run of steps or a search for a location, and returns whether there may be more.
     fn has_budget(&mut self) -> bool {
-        self.searches += 1;
-        self.searches <= MOST_SEARCHES
+        self.runs += 1;
+        self.runs <= MOST_RUNS
     }
 
     /// The path of a file that a directive names.

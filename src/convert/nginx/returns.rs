@@ -9,6 +9,7 @@ use super::{
     syntax::Directive,
     upstreams::is_authority,
     values::has_variable,
+    words::{may_change_bodies, said},
 };
 use crate::convert::{
     condition::{Condition, Test},
@@ -77,6 +78,10 @@ impl<'d> Reader<'d> {
             return vec![refused];
         }
         let mut rules = self.response_edits(&scope, Some(status), when, state);
+        if status == 200 && !text.is_empty() {
+            let filters = scope.effective().into_iter().filter(|directive| may_change_bodies(directive));
+            rules.extend(filters.filter_map(|filter| said(filter, when)));
+        }
         for (case, text) in self.texts(text, state).0 {
             let when = when.clone().and(case);
             let effect = match text.filter(|text| !has_variable(text)) {

@@ -269,6 +269,7 @@ impl<'d> Reader<'d> {
     /// The rules of a server.
     fn server(&mut self, server: &Server<'d>) -> Vec<Rule> {
         let at = At { server, location: None };
+        self.runs = 0;
         let mut rules = self.notes(at);
         for (verify, listener, text) in &server.closed {
             let when = Test::Listeners([listener.clone()].into()).into();

@@ -25,6 +25,9 @@ impl<'d> Reader<'d> {
         steps: &[&'d Directive],
         mut state: State<'d>,
     ) -> Vec<Rule> {
+        if !self.has_budget() {
+            return self.given_up(at);
+        }
         let mut rules = Vec::new();
         if !self.run(at, &Condition::ALWAYS, (steps, &[]), &mut state, &mut rules) {
             rules.extend(self.arrive(at, state));

@@ -211,6 +211,11 @@ fn locations_are_chosen_as_nginx_does() {
         ["/e e", "\"~^/a/.*x$\" inner", "\"~^/a/.*y$\" y", "/a/* a", "/s/* s", "\"~y$\" y", "/* root"]
     );
     // Nested alternatives stay in their location, and flags theirs.
+    // `^~` stops the expressions of its own level only.
+    let nested = "location /o { location ^~ /o/a { proxy_pass http://a; } location ~ b { deny all; } proxy_pass http://a; }
+         location ~ c { deny all; }";
+    let path = |nested: &str| nested.split(", reply: { status: 403 }").next().map(str::to_owned);
+    assert_eq!(path(&server(nested)[0]).as_deref(), Some("path: \"~^/o/a.*c\""));
     let nested = server(
         "location /o/ { location ~ a|b { deny all; } proxy_pass http://a; } location / { proxy_pass http://b; }",
     );
@@ -629,6 +634,16 @@ fn zones_alone_are_policies() {
         conversion.yaml
     );
     assert_eq!((conversion.routes, conversion.unconverted.len()), (0, 1));
+}
+
+#[test]
+fn work_is_bounded() {
+    let conditions: String =
+        (0..24).map(|nth| format!("if ($http_a{nth} = 1) {{ add_header A {nth}; }} ")).collect();
+    let (routes, notes) =
+        routes(&format!("server {{ listen 80; location / {{ {conditions} proxy_pass http://a; }} }}"));
+    assert!(routes.len() <= 2_000, "{}", routes.len());
+    assert!(notes.iter().any(|note| note.contains("lead to one another too often")));
 }
 
 #[test]

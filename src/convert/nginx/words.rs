@@ -112,17 +112,16 @@ const TABLE: &[(Class, &str)] = &[
     (Closes(NO_PASSWORDS), "auth_*"),
     (Closes("the file cannot be read here, and may protect something: convert where it is"), "include"),
     (Closes("Tollgate does not change cookies: let the service set them"), "proxy_cookie_*"),
-    (
-        Closes("Tollgate does not change bodies"),
-        "sub_filter* add_before_body add_after_body ssi* image_filter*",
-    ),
+    (Closes(NO_BODIES), "sub_filter* add_before_body add_after_body ssi* image_filter*"),
     (Closes("Tollgate runs no scripts"), "*_by_lua_block *_by_lua_file *_by_lua js_* perl*"),
     (Closes("Tollgate does not check signed links"), "secure_link*"),
     (Closes("Tollgate has no web application firewall"), "modsecurity*"),
     (Closes("the admin port has metrics: see docs/observability.md"), "stub_status"),
     (Closes("write `request_headers` or `response_headers` of the route"), "more_*"),
-    (Closes("Tollgate has no equal of this directive"), "*"),
+    (Closes(UNKNOWN), "*"),
 ];
+const NO_BODIES: &str = "Tollgate does not change bodies";
+const UNKNOWN: &str = "Tollgate has no equal of this directive";
 pub(super) const NO_PASSWORDS: &str = "Tollgate checks no passwords and asks no other service: let the service do it, or use \
                                        `api_keys` or tokens";
 
@@ -143,6 +142,11 @@ pub(super) fn class(directive: &Directive) -> Class {
         _ if is_table => Nothing,
         _ => TABLE.iter().find(|(_, words)| is_in(words, name)).map_or(Converted, |(class, _)| *class),
     }
+}
+
+/// Whether a directive may change the body of a `return`, which comes before all checks.
+pub(super) fn may_change_bodies(directive: &Directive) -> bool {
+    matches!(class(directive), Closes(NO_BODIES | UNKNOWN))
 }
 
 /// The rule for a directive that has no equal.

@@ -38,6 +38,12 @@ pub trait Source {
         sent.clone()
     }
 
+    /// The same request to Tollgate in another spelling, which the program may tell from this one: where the outcomes
+    /// differ, both are asked again with it (16, 24 and 25 of `standing`).
+    fn alike(_: &Sent) -> Option<Sent> {
+        None
+    }
+
     /// Whether the program is there. A test that needs it fails or is left out otherwise, as the source thinks right.
     fn is_installed() -> bool {
         true
@@ -77,8 +83,22 @@ pub struct TlsFiles {
     pub ca: String,
 }
 
-/// Hosts that the certificate of listeners with TLS is for. A client names one of them when it shakes hands.
-pub const TLS_HOSTS: [&str; 6] = ["a.test", "b.test", "*.a.test", "*.b.test", "c.test", "other.test"];
+/// Hosts that the certificate of listeners with TLS is for: all that requests have. A client names one of them when it
+/// shakes hands.
+pub const CERTIFIED: [&str; 12] = [
+    "a.test",
+    "b.test",
+    "c.test",
+    "*.a.test",
+    "*.b.test",
+    "*.x.a.test",
+    "*.x.b.test",
+    "*.x.x.a.test",
+    "nota.test",
+    "notb.test",
+    "notc.test",
+    "other.test",
+];
 
 /// A configuration, and requests for it.
 #[derive(Clone, Default)]

@@ -28,8 +28,8 @@
 //!     removes the field with dashes, which some services take for the same.
 //! 14. **A line of a response that is added twice** with one value may be there once.
 //! 15. **An empty query** (`/a?`) is left out by nginx where it rewrites a path.
-//! 16. **A host in another case, or with a port**, is the same host, where HAProxy compares texts: it is asked with the
-//!     plain one.
+//! 16. **A host in another case, with a port, or with a dot at its end**, is the same host, where HAProxy, and nginx'
+//!     `$http_host`, compare texts: they are asked with the plain one.
 //! 17. **`Cache-Control: no-cache`** of HAProxy's temporary redirects and of its page for `monitor-uri` is left out.
 //! 18. **Fields that a program adds by itself** to what services get, whatever its configuration says
 //!     ([`super::source::Source::ADDED`]): Traefik's `X-Forwarded-Port`, `X-Forwarded-Server`, `X-Replaced-Path`, and the
@@ -44,6 +44,11 @@
 //!     request only if all of them admit it.
 //! 23. **The type of a text** is the one that the configuration says, where nginx goes by the ending of the path first
 //!     (`.html`, `.gif`, `.jpg`, unless there are other `types`).
+//! 24. **A value in a query is decoded** before it is compared, where nginx' `$arg_…` compares it as it came: it is asked
+//!     with the decoded one.
+//! 25. **421**: nginx answers this for a `Host` other than the name in the handshake, if that server asks for
+//!     certificates. Tollgate checks a connection's certificate for all hosts of the listener. nginx is asked with `Host`
+//!     in the handshake.
 
 use super::{
     origins::{ADDED, OWN},
@@ -104,7 +109,7 @@ pub fn comparable(target: &str, sent: &Sent) -> String {
 }
 
 /// Without percent-encoding of characters that need none.
-fn decoded(path: &str) -> String {
+pub fn decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut out = String::new();
     let mut at = 0;
@@ -259,7 +264,11 @@ pub fn is_own_claim(
         || name == "x-forwarded-host" && ours == [sent.host()];
     // What is neither the client's nor true is a text of the configuration.
     let is_true = |value: &str| match name {
-        "x-forwarded-for" => value.ends_with(&sent.peer.to_string()),
+        "x-forwarded-for" => {
+            // nginx adds the client that a trusted proxy names.
+            let named = sent.header(name).filter(|_| is_trusted).and_then(|list| list.rsplit(", ").next());
+            value.ends_with(&sent.peer.to_string()) || named.is_some_and(|named| value.ends_with(named))
+        }
         "x-forwarded-host" => value.split(':').next().unwrap_or_default().eq_ignore_ascii_case(&sent.host()),
         // Who is trusted may say otherwise.
         "x-forwarded-proto" => {

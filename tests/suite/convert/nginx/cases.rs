@@ -462,8 +462,11 @@ const CASES: &[Case] = &[
           location ^~ /static/ { proxy_pass http://TWO; }
           location ~ \\.php$ { deny all; proxy_pass http://ONE; }
           location ~* \\.(PNG|css)$ { proxy_pass http://THREE; }
-          location /app/ { proxy_pass http://TWO; location ~ admin { deny all; proxy_pass http://TWO; } location /app/open/ { proxy_pass http://THREE; } } }",
+          location /app/ { proxy_pass http://TWO; location ~ admin { deny all; proxy_pass http://TWO; } location /app/open/ { proxy_pass http://THREE; }
+            location ^~ /app/final/ { proxy_pass http://THREE; } } }",
         requests: &[
+            "GET a.test/app/final/x.php",
+            "GET a.test/app/final/admin",
             "GET a.test/static/x.php",
             "GET a.test/x.php",
             "GET a.test/x.Css",
@@ -600,7 +603,8 @@ const CASES: &[Case] = &[
           location /d { return 404 text-4; }
           location /e.html { return 200 text-5; }
           location /f { return 204; }
-          location /g { return 444; } }",
+          location /g { return 444; }
+          location /h { default_type text/html; add_after_body /a; return 200 text-6; } }",
         requests: &[
             "GET a.test/a",
             "HEAD a.test/a",
@@ -611,6 +615,7 @@ const CASES: &[Case] = &[
             "GET a.test/e.html",
             "GET a.test/f",
             "GET a.test/g",
+            "GET a.test/h",
         ],
     },
     Case {

@@ -58,7 +58,7 @@ impl Writer<'_> {
         }
         if self.dice.chance(chance(0, 0, 2)) {
             self.line("auth_basic off;");
-        } else if self.dice.chance(chance(0, 1, 3)) {
+        } else if self.is_odd && self.dice.chance(chance(0, 2, 6)) {
             self.met("auth_basic");
             self.line("auth_basic realm; auth_basic_user_file htpasswd;");
             if let Some(how) = self.dice.maybe(40, &["any", "any", "all"]) {

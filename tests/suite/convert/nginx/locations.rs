@@ -46,7 +46,7 @@ impl Writer<'_> {
         for expression in self.dice.some(count, &EXPRESSIONS) {
             self.location(expression, "", 0);
         }
-        if self.dice.chance(3) {
+        if self.is_odd && self.dice.chance(6) {
             self.met("an expression that looks around");
             self.line(r"location ~ /\.(?!well-known) { deny all; }");
         }

@@ -14,6 +14,7 @@ use std::{path::Path, process::Stdio};
 
 use super::{
     agreement,
+    sent::Sent,
     source::{Generated, Noted, Places, Source},
 };
 use crate::harness::{Running, program};
@@ -105,6 +106,10 @@ impl Source for Nginx {
         let mut command = program("nginx", "nginx-light");
         command.arg("-p").arg(directory).args(["-c", "nginx.conf", "-e", "log", "-g", GLOBAL]);
         Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn alike(sent: &Sent) -> Option<Sent> {
+        Some(requests::plain(sent))
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
         dice::Dice,
         origins::WANT,
         sent::{Body, PEERS, Sent},
+        standing,
     },
     generator::Targets,
 };
@@ -198,4 +199,17 @@ fn example(dice: &mut Dice, expression: &str) -> String {
         _ => &["/x"],
     };
     dice.pick(examples).to_owned()
+}
+
+/// The request with its host in lower case and alone, also in the handshake, and with a decoded query.
+pub fn plain(sent: &Sent) -> Sent {
+    let mut plain = sent.clone();
+    for (_, value) in plain.headers.iter_mut().filter(|(name, _)| name == "host") {
+        *value = sent.host();
+    }
+    plain.tls_name = sent.host();
+    if let Some((path, query)) = sent.target.split_once('?') {
+        plain.target = format!("{path}?{}", standing::decoded(query));
+    }
+    plain
 }

@@ -2,7 +2,7 @@
 
 use super::generator::{Level, Writer};
 
-const CONDITIONS: [&str; 27] = [
+const CONDITIONS: [&str; 24] = [
     "$request_method = POST",
     "$request_method = 'DELETE'",
     "$http_x_key = \"other\"",
@@ -18,9 +18,6 @@ const CONDITIONS: [&str; 27] = [
     "$http_x_key = secret",
     "$http_x_key != secret",
     "$http_origin = https://a.test",
-    "$arg_debug = 1",
-    "$cookie_beta = yes",
-    "$cookie_beta != yes",
     "$scheme = http",
     "$scheme != https",
     "$https = on",
@@ -32,7 +29,10 @@ const CONDITIONS: [&str; 27] = [
     "$uri ~ ^/app",
 ];
 /// Those that Tollgate cannot compare, so that they close what they guard.
-const ODD_CONDITIONS: [&str; 15] = [
+const ODD_CONDITIONS: [&str; 18] = [
+    "$cookie_beta != yes",
+    "$cookie_beta = yes",
+    "$arg_debug = 1",
     "$request_method ~* ^(get|post)$",
     r"$host ~ ^x\.",
     "$host !~* ^(a|b)",
@@ -94,7 +94,7 @@ impl Writer<'_> {
     }
 
     fn test(&mut self, level: Level) -> &'static str {
-        match self.dice.chance(if level == Level::Server { 2 } else { 10 }) {
+        match self.is_odd && self.dice.chance(if level == Level::Server { 4 } else { 25 }) {
             true => self.dice.pick(&ODD_CONDITIONS),
             false => self.dice.pick(&CONDITIONS),
         }
