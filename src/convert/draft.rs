@@ -229,10 +229,13 @@ impl Route {
                 Err(NoRewrite) => self.close("Tollgate cannot make this change to the paths of this route"),
             }
         }
-        if let End::Act(Action::Redirect(redirect)) = &self.end
-            && !has_groups(&self.requests.path, redirect)
-        {
-            self.close("Tollgate cannot take the parts of this path for the redirect");
+        if let End::Act(Action::Redirect(redirect)) = &self.end {
+            let keeps_path = !redirect.has("path") && !redirect.has("to");
+            if keeps_path && self.edits.iter().any(|edit| matches!(edit, Edit::Path(_))) {
+                self.close("Tollgate redirects to the path as the client sent it, before it is changed");
+            } else if !has_groups(&self.requests.path, redirect) {
+                self.close("Tollgate cannot take the parts of this path for the redirect");
+            }
         }
         map.extend_some("name", name);
         map.extend_some("listeners", listeners.map(|names| names.into_iter().collect::<Vec<_>>()));
@@ -302,7 +305,10 @@ fn changes<'c>(changes: impl Iterator<Item = &'c HeaderChange>) -> Option<Map> {
         let name = change.name();
         match change {
             HeaderChange::Add(_, value) => {
-                add.push((name, value));
+                // What is added twice with one value is there once.
+                if !add.contains(&(name, value)) {
+                    add.push((name, value));
+                }
                 continue;
             }
             HeaderChange::Set(_, value) => {
@@ -353,20 +359,24 @@ fn rewritten(path: &Path, edits: &[Edit]) -> Result<(String, Option<Map>), NoRew
         Path::Regex(_) => ("", true),
     };
     let (mut after, mut has_rest_after, mut taken) = (before.to_owned(), has_rest, "");
+    let mut template: Option<String> = None;
     for edit in edits {
-        match edit {
-            PathEdit::Template(template) => {
-                let map = Map::new().with("path", template.as_str());
-                return if has_groups(path, &map) { Ok((path.written(), Some(map))) } else { Err(NoRewrite) };
-            }
-            PathEdit::Whole(text) => (after, has_rest_after) = (text.clone(), false),
-            PathEdit::Prepend(text) => after = format!("{text}{after}"),
-            PathEdit::Replace { prefix, by } => match after.strip_prefix(prefix.as_str()) {
+        match (edit, &mut template) {
+            (PathEdit::Template(text), _) => template = Some(text.clone()),
+            (PathEdit::Whole(text), _) => (after, has_rest_after, template) = (text.clone(), false, None),
+            (PathEdit::Prepend(text), Some(template)) => template.insert_str(0, &literal(text)),
+            (PathEdit::Prepend(text), None) => after = format!("{text}{after}"),
+            (PathEdit::Replace { .. }, Some(_)) => return Err(NoRewrite),
+            (PathEdit::Replace { prefix, by }, None) => match after.strip_prefix(prefix.as_str()) {
                 Some(rest) => after = format!("{by}{rest}"),
                 None if after.is_empty() && taken.is_empty() => (taken, after) = (prefix, by.clone()),
                 None => return Err(NoRewrite),
             },
         }
+    }
+    if let Some(template) = template {
+        let map = Map::new().with("path", template);
+        return if has_groups(path, &map) { Ok((path.written(), Some(map))) } else { Err(NoRewrite) };
     }
     if let Path::Regex(pattern) = path {
         return rewritten_regex(pattern, taken, &after, has_rest_after);
