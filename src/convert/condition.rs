@@ -99,6 +99,20 @@ impl From<Test> for Condition {
     }
 }
 
+/// The methods that every Tollgate knows.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// Whether a route can have this method. A name that differs from a known one in a letter is read as a misspelling.
+fn is_method(method: &str) -> bool {
+    let is_usual = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    let is_near = |known: &&str| strsim::damerau_levenshtein(known, method) <= 1;
+    METHODS.contains(&method)
+        || method.starts_with(|c: char| c.is_ascii_uppercase())
+            && method.bytes().all(is_usual)
+            && !METHODS.iter().any(is_near)
+            && !matches!(method, "ANY" | "ALL")
+}
+
 impl Condition {
     pub(super) const ALWAYS: Self = Self::All(Vec::new());
     pub(super) const NEVER: Self = Self::Any(Vec::new());
@@ -123,6 +137,7 @@ impl Condition {
     pub(super) fn not(self) -> Self {
         match self {
             Self::Not(inner) => *inner,
+            never if never == Self::NEVER => Self::ALWAYS,
             other => Self::Not(Box::new(other)),
         }
     }
@@ -148,18 +163,20 @@ impl Condition {
         Test::Path(path).into()
     }
 
-    /// A condition on the method, as far as a route can have it.
     pub(super) fn method(method: &str) -> Self {
-        const KNOWN: [&str; 9] =
-            ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-        let is_usual = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        let is_name = method.bytes().all(is_usual) && method.starts_with(|c: char| c.is_ascii_uppercase());
-        // A name that differs in one letter is read as a misspelling.
-        let is_near = |known: &&str| strsim::damerau_levenshtein(known, method) <= 1;
-        match KNOWN.contains(&method) || is_name && !KNOWN.iter().any(is_near) {
-            true => Test::Methods([method.to_owned()].into()).into(),
-            false => Self::unknown(format!("a route cannot have the method `{method}`")),
-        }
+        Self::methods([method])
+    }
+
+    /// One of these methods, as far as a route can have them.
+    pub(super) fn methods<'m>(methods: impl IntoIterator<Item = &'m str>) -> Self {
+        let methods = methods.into_iter().map(str::to_owned);
+        let (known, others): (BTreeSet<String>, BTreeSet<String>) =
+            methods.partition(|method| is_method(method));
+        let known = Self::from(Test::Methods(known));
+        let Some(other) = others.first() else { return known };
+        let usual = Self::from(Test::Methods(METHODS.map(str::to_owned).into()));
+        let outer = Self::Any(vec![known.clone(), usual.not()]);
+        Self::between(known, outer, format!("a route cannot have the method `{other}`"))
     }
 
     pub(super) fn value(kind: ValueKind, name: impl Into<String>, value: impl Into<String>) -> Self {
