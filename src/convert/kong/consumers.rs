@@ -1,10 +1,10 @@
-//! Consumers and their keys: `key-auth` (kong/plugins/key-auth/handler.lua) and `acl` (kong/plugins/acl/handler.lua).
+//! Consumers and their keys: `key-auth` (kong/plugins/key-auth/handler.lua).
 
 use super::{
     Effects, Kong, always,
     scopes::Plugin,
     transformers::is_header,
-    values::{all_read, flag, ignore, is_named, number, reference},
+    values::{all_read, flag, ignore, is_named, reference},
 };
 use crate::convert::{
     document::{Fields, Item},
@@ -30,8 +30,6 @@ pub(super) const OTHERS: &str = "basicauth_credentials hmacauth_credentials oaut
 pub(super) struct Consumers<'d> {
     pub(super) all: Vec<(String, Item<'d>)>,
     keys: Vec<(String, Item<'d>)>,
-    /// Consumers and their groups of ACLs.
-    groups: Vec<(String, &'d str)>,
 }
 
 impl<'d> Consumers<'d> {
@@ -39,10 +37,6 @@ impl<'d> Consumers<'d> {
     pub(super) fn name(&self, name: &str) -> String {
         let known = self.all.iter().find(|(_, item)| is_named(*item, name));
         known.map_or(name, |(name, _)| name).to_owned()
-    }
-
-    fn of(&self, item: Item<'d>) -> String {
-        self.name(item.fields().take("consumer").and_then(reference).unwrap_or_default())
     }
 }
 
@@ -54,11 +48,7 @@ impl<'d> Kong<'d> {
             let name = ["username", "custom_id", "id"].iter().find_map(|key| fields.text(key));
             let name = name.unwrap_or_default().to_owned();
             found.keys.extend(fields.items("keyauth_credentials").into_iter().map(|key| (name.clone(), key)));
-            let groups = fields.items("acls").into_iter();
-            found
-                .groups
-                .extend(groups.filter_map(|group| Some((name.clone(), group.fields().text("group")?))));
-            ignore(&fields, "username custom_id plugins groups");
+            ignore(&fields, "username custom_id plugins groups acls");
             if let Err(text) = all_read(&fields) {
                 self.tell(item, format!("the consumer `{name}`: {text}; give it an API key"));
             }
@@ -66,10 +56,8 @@ impl<'d> Kong<'d> {
         }
         for item in root.items("keyauth_credentials") {
             self.tell(item, "the commands below do not read this key: add it to keys.yaml");
-            found.keys.push((found.of(item), item));
-        }
-        for item in root.items("acls") {
-            found.groups.extend(item.fields().text("group").map(|group| (found.of(item), group)));
+            let consumer = item.fields().take("consumer").and_then(reference).unwrap_or_default();
+            found.keys.push((found.name(consumer), item));
         }
         self.consumers = found;
     }
@@ -79,12 +67,6 @@ impl<'d> Kong<'d> {
         self.effective("key-auth", route, None).is_some()
     }
 
-    /// The consumer that requests without a valid key are for.
-    pub(super) fn anonymous(&self, route: usize) -> Option<String> {
-        let plugin = self.plugins.get(self.effective("key-auth", route, None)?)?;
-        plugin.config().text("anonymous").map(|name| self.consumers.name(name))
-    }
-
     pub(super) fn key_auth(
         &mut self,
         nth: usize,
@@ -92,11 +74,9 @@ impl<'d> Kong<'d> {
         config: &Fields<'d>,
     ) -> Result<Effects, String> {
         ignore(config, "anonymous key_names realm key_in_header key_in_query");
-        if let Some(consumer) = self.anonymous(route).filter(|consumer| !self.is_refused(consumer, route)) {
-            return Err(format!(
-                "requests without a key are those of {consumer}: set `require: none`, and let the service look at \
-                 X-Consumer-Username"
-            ));
+        if config.text("anonymous").is_some() {
+            let text = "`anonymous`: set `require: none`, and let the service look at X-Consumer-Username";
+            return Err(text.to_owned());
         }
         let remove = |name: &str| Effect::Edit(Edit::Request(HeaderChange::Remove(name.to_owned())));
         let mut effects: Vec<_> = IDENTITY.iter().copied().map(remove).collect();
@@ -118,43 +98,6 @@ impl<'d> Kong<'d> {
             self.tell(plugin.item, text);
         }
         Ok(always(effects))
-    }
-
-    /// Whether `request-termination` refuses all requests of a consumer on a route.
-    fn is_refused(&self, consumer: &str, route: usize) -> bool {
-        let plugin = self.effective("request-termination", route, Some(consumer));
-        let plugin =
-            plugin.and_then(|nth| self.plugins.get(nth)).filter(|plugin| plugin.scope.consumer.is_some());
-        plugin.is_some_and(|plugin| {
-            let config = plugin.config();
-            let status = number(&config, "status_code");
-            status.is_ok_and(|status| status.unwrap_or(503) >= 400) && config.text("trigger").is_none()
-        })
-    }
-
-    pub(super) fn acl(&self, route: usize, config: &Fields<'d>) -> Result<Effects, String> {
-        let groups = |keys: [&str; 2]| keys.iter().flat_map(|key| config.texts(key)).collect::<Vec<_>>();
-        let (allow, deny) = (groups(["allow", "whitelist"]), groups(["deny", "blacklist"]));
-        let is_in = |name: &str, groups: &[&str]| {
-            self.consumers.groups.iter().any(|(member, group)| member == name && groups.contains(group))
-        };
-        let may_use = |name: &str| !is_in(name, &deny) && (allow.is_empty() || is_in(name, &allow));
-        let named = deny.iter().chain(self.consumers.groups.iter().map(|(_, group)| group));
-        let is_readable = !named.into_iter().any(|group| group.contains('{'));
-        // Without keys in the file, it is not known who has one.
-        let mut names = self.consumers.keys.iter().map(|(name, _)| name).peekable();
-        let is_met =
-            self.is_keyed(route) && is_readable && names.peek().is_some() && names.all(|name| may_use(name));
-        if !is_met {
-            return Err(
-                "only some consumers may use this: write `routes` at the other keys in keys.yaml".to_owned()
-            );
-        }
-        if flag(config, "hide_groups_header", false)? {
-            return Ok(Vec::new());
-        }
-        let remove = Effect::Edit(Edit::Request(HeaderChange::Remove("x-consumer-groups".to_owned())));
-        Ok(always([remove, Effect::Note("services do not get X-Consumer-Groups".to_owned())]))
     }
 
     /// Whether customers have the names that Kong tells services.
@@ -191,7 +134,11 @@ impl<'d> Kong<'d> {
             if !from.is_empty() && sources != from {
                 comments.push(plugin.item.note("each route takes keys from all of these places"));
             }
-            from.extend(sources.into_iter().filter(|source| !from.contains(source)).collect::<Vec<_>>());
+            for source in sources {
+                if !from.contains(&source) {
+                    from.push(source);
+                }
+            }
         }
         if from.is_empty() {
             from.push(Map::new().with("header", "apikey"));
@@ -239,13 +186,6 @@ fn sources(config: &Fields<'_>) -> Vec<Map> {
         sources.extend((in_header && is_free).then(|| Map::new().with("header", header)));
         sources.extend(in_query.then(|| Map::new().with("query", name)));
     }
-    let mut known = Vec::new();
-    sources.retain(|source| {
-        !known.contains(source) && {
-            known.push(source.clone());
-            true
-        }
-    });
     sources
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Effects, Kong, always,
     plugins::message,
-    values::{flag, given, ignore, number, numbers},
+    values::{flag, ignore, number, numbers},
 };
 use crate::convert::{
     condition::Condition,
@@ -20,7 +20,7 @@ use crate::convert::{
 /// The highest limit of a policy.
 const MOST: u64 = 1_000_000_000;
 
-/// The windows of `rate-limiting` that both count by the calendar, in UTC.
+/// The windows of `rate-limiting` that both count by the calendar, in UTC. A `year` closes.
 const WINDOWS: [(&str, &str); 5] =
     [("second", "1s"), ("minute", "1m"), ("hour", "1h"), ("day", "1d"), ("month", "month")];
 
@@ -34,8 +34,8 @@ const NEEDS_NOTHING: &str = "policy strategy fault_tolerant sync_rate header_nam
 /// The policies that were written, and their names: by plugin or namespace, and by what they count.
 pub(super) type Policies = BTreeMap<(String, String), (Vec<Map>, Vec<String>)>;
 
-/// Algorithms with their limits.
-type Quotas = Vec<(&'static str, Vec<String>)>;
+/// The limits of each policy, which all have one algorithm.
+type Quotas = (&'static str, Vec<Vec<String>>);
 
 impl<'d> Kong<'d> {
     /// The limits of a plugin on a route.
@@ -49,24 +49,19 @@ impl<'d> Kong<'d> {
         config: &Fields<'d>,
     ) -> Result<Effects, String> {
         let is_advanced = self.plugins.get(nth).is_some_and(|plugin| plugin.name != "rate-limiting");
-        let quotas = if is_advanced { advanced_quotas(config)? } else { quotas(config)? };
+        let (algorithm, quotas) =
+            if is_advanced { advanced_quotas(config)? } else { ("fixed_window", vec![quotas(config)?]) };
         let settings = self.settings(config, is_advanced)?;
         let namespace = config.text("namespace").filter(|_| is_advanced);
         let of = namespace.map_or_else(|| nth.to_string(), |name| format!("namespace {name}"));
         let by = config.text(if is_advanced { "identifier" } else { "limit_by" }).unwrap_or("consumer");
         ignore(config, NEEDS_NOTHING);
         let mut effects = Vec::new();
-        if given(config, "year").is_some() {
-            effects.extend(always([Effect::Note("`year`: the limit holds for any 366 days".to_owned())]));
-        }
-        if quotas.iter().any(|(_, limits)| limits.iter().any(|limit| limit.starts_with("1000000000/"))) {
-            effects.extend(always([Effect::Note(format!("a limit is at most {MOST}"))]));
-        }
         for (when, key, instance) in self.keys(by, route, config)? {
             let exempt = self.exempt(nth, route, matches!(by, "consumer" | "credential"));
-            let policy = |(algorithm, limits): &(&str, Vec<String>)| {
+            let policy = |limits: &Vec<String>| {
                 let mut policy =
-                    limited(Map::new().with("algorithm", *algorithm).with("key", key.as_str()), limits);
+                    limited(Map::new().with("algorithm", algorithm).with("key", key.as_str()), limits);
                 if !matches!(key.as_str(), "ip" | "global") {
                     policy.set("missing", "ip");
                 }
@@ -212,8 +207,7 @@ impl<'d> Kong<'d> {
         if plugin.scope.has_group {
             return Err("it is for a group of consumers, which Tollgate does not know".to_owned());
         }
-        let is_other = self.effective(name, route, consumer) != Some(nth);
-        if is_other || (name == "request-termination" && consumer == self.anonymous(route).as_deref()) {
+        if self.effective(name, route, consumer) != Some(nth) {
             return Ok(Vec::new());
         }
         if name != "rate-limiting" {
@@ -224,11 +218,8 @@ impl<'d> Kong<'d> {
         for plugin in self.plugins.iter().filter(|plugin| plugin.name == name && !plugin.scope.has_group) {
             let Some(consumer) = plugin.scope.consumer.as_deref() else { continue };
             if (plugin.scope.service, plugin.scope.route) == scope {
-                let quotas = quotas(&plugin.config())?;
-                let [("fixed_window", limits)] = quotas.as_slice() else {
-                    return Err("`year`: an override has no such window".to_owned());
-                };
-                overrides.push(limited(Map::new().with("customer", consumer), limits));
+                let limits = quotas(&plugin.config())?;
+                overrides.push(limited(Map::new().with("customer", consumer), &limits));
             }
         }
         let config = plugin.config();
@@ -247,61 +238,64 @@ impl<'d> Kong<'d> {
     fn store(&mut self, config: &Fields<'d>) {
         let redis = config.fields("redis");
         let text = |key: &str| redis.text(key).or_else(|| config.text(&format!("redis_{key}")));
-        let scheme = if text("ssl") == Some("true") { "rediss" } else { "redis" };
-        let port = text("port").unwrap_or("6379");
-        let address =
-            format!("{}:{port}/{}", text("host").unwrap_or_default(), text("database").unwrap_or("0"));
-        let is_address = address.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/".contains(c));
+        let host =
+            text("host").filter(|host| host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c)));
+        let number = |key: &str, usual| text(key).map_or(Some(usual), |text| text.parse::<u16>().ok());
         // A password is not copied: the variable is inserted when the file is read.
-        let password = text("password").map(|_| ":${REDIS_PASSWORD:-}@").unwrap_or_default();
-        let url = format!("\"{scheme}://{password}{address}\"");
-        let mut node =
-            Node::from(Map::new().with("redis", Map::new().with("url", Node::from(Value::Bare(url)))));
+        let password = if text("password").is_some() { ":${REDIS_PASSWORD:-}@" } else { "" };
+        let scheme = if text("ssl") == Some("true") { "rediss" } else { "redis" };
+        let (Some(host), Some(port), Some(database)) = (host, number("port", 6379), number("database", 0))
+        else {
+            return self.draft.head.push(config.note("set `store: { redis: { url: … } }`"));
+        };
+        let url = Node::from(Value::Bare(format!("\"{scheme}://{password}{host}:{port}/{database}\"")));
+        let mut node = Node::from(Map::new().with("redis", Map::new().with("url", url)));
         if !password.is_empty() {
             node = node.commented(Comment::Plain("Set REDIS_PASSWORD in the environment.".to_owned()));
         }
-        if address.starts_with(':') || !is_address {
-            self.draft.head.push(config.note("set `store: { redis: { url: … } }`"));
-        } else if self.draft.settings.get("store").is_some_and(|other| *other != node) {
-            self.draft.head.push(config.note("another Redis: Tollgate has one store for all policies"));
-        } else {
-            self.draft.settings.set("store", node);
+        match self.draft.settings.get("store") {
+            Some(other) if *other != node => {
+                self.draft.head.push(config.note("another Redis: Tollgate has one store for all policies"));
+            }
+            _ => self.draft.settings.set("store", node),
         }
+    }
+}
+
+/// A limit as policies have it.
+fn quota(count: u64, window: &str) -> Result<String, String> {
+    match count {
+        // Zero denies all but one.
+        0..=MOST => Ok(format!("{}/{window}", count.max(1))),
+        _ => Err(format!("a policy has a limit of at most {MOST}")),
     }
 }
 
 /// The limits of `rate-limiting`.
-fn quotas(config: &Fields<'_>) -> Result<Quotas, String> {
+fn quotas(config: &Fields<'_>) -> Result<Vec<String>, String> {
     let mut limits = Vec::new();
     for (key, window) in WINDOWS {
-        limits.extend(number(config, key)?.map(|count| format!("{}/{window}", count.clamp(1, MOST))));
+        if let Some(count) = number(config, key)? {
+            limits.push(quota(count, window)?);
+        }
     }
-    let mut all = Vec::from_iter((!limits.is_empty()).then_some(("fixed_window", limits)));
-    // No window of 366 days has more, and so no year.
-    let year = number(config, "year")?.map(|count| vec![format!("{}/366d", count.clamp(1, MOST))]);
-    all.extend(year.map(|limits| ("sliding_window", limits)));
-    if all.is_empty() { Err("it has no limit that can be read".to_owned()) } else { Ok(all) }
+    if limits.is_empty() { Err("it has no limit that can be read".to_owned()) } else { Ok(limits) }
 }
 
 /// The limits of `rate-limiting-advanced`.
 fn advanced_quotas(config: &Fields<'_>) -> Result<Quotas, String> {
-    let (limits, windows) = (numbers(config, "limit")?, numbers(config, "window_size")?);
+    let (counts, windows) = (numbers(config, "limit")?, numbers(config, "window_size")?);
     let is_window = |seconds: &u64| (1..=366 * 86_400).contains(seconds);
-    if limits.is_empty() || limits.len() != windows.len() || !windows.iter().all(is_window) {
+    let are_apart = windows.iter().collect::<BTreeSet<_>>().len() == windows.len();
+    if counts.is_empty() || counts.len() != windows.len() || !are_apart || !windows.iter().all(is_window) {
         return Err("`limit` and `window_size` cannot be read".to_owned());
     }
-    // Of two limits for one window, the lower one holds.
-    let mut lowest = BTreeMap::new();
-    for (limit, seconds) in limits.into_iter().zip(windows) {
-        let known = lowest.entry(seconds).or_insert(limit);
-        *known = limit.min(*known);
-    }
-    let limits = lowest.into_iter();
-    let limits =
-        limits.map(|(seconds, limit)| format!("{}/{}", limit.clamp(1, MOST), duration(seconds * 1000)));
+    let pairs = counts.into_iter().zip(windows);
+    let limits: Vec<String> =
+        pairs.map(|(count, seconds)| quota(count, &duration(seconds * 1000))).collect::<Result<_, _>>()?;
     match config.text("window_type").unwrap_or("sliding") {
-        "fixed" => Ok(vec![("fixed_window", limits.collect())]),
-        "sliding" => Ok(limits.map(|limit| ("sliding_counter", vec![limit])).collect()),
+        "fixed" => Ok(("fixed_window", vec![limits])),
+        "sliding" => Ok(("sliding_counter", limits.into_iter().map(|limit| vec![limit]).collect())),
         other => Err(format!("`window_type: {other}` cannot be read")),
     }
 }

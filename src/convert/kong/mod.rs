@@ -41,8 +41,8 @@ const HTTP: &str = "http";
 
 /// Sections that change nothing for requests: what decK needs, and the administration of Kong itself. Plugins that use
 /// `_plugin_configs` are closed.
-const NEEDS_NOTHING: &str = "_format_version _transform _comment _workspace _konnect _plugin_configs licenses rbac_roles \
-                             rbac_role_endpoint_permissions rbac_endpoint_permissions";
+const NEEDS_NOTHING: &str = "_format_version _transform _comment _workspace _konnect _plugin_configs licenses acls \
+                             rbac_roles rbac_role_endpoint_permissions rbac_endpoint_permissions";
 
 /// Sections without which requests fail or are refused, but are not admitted.
 const NOTED: [(&str, &str); 4] = [

@@ -100,12 +100,12 @@ pub(super) fn edits(path: &KongPath, base: &str, strips: bool) -> Result<Edits, 
     })
 }
 
-/// The path of a service, if Tollgate can send it.
+/// A path for services, if Tollgate can send it.
 pub(super) fn checked(base: String) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._~-".contains(c);
     let has_dots = base.split('/').any(|segment| matches!(segment, "." | ".."));
     match base.starts_with('/') && base.chars().all(is_plain) && !has_dots && !base.contains("//") {
         true => Ok(base),
-        false => Err(format!("the service's path `{base}` cannot be written")),
+        false => Err(format!("the path `{base}` cannot be written")),
     }
 }

@@ -83,7 +83,6 @@ impl<'d> Kong<'d> {
         ignore(&fields, PLUGIN_KEYS);
         let effects = match name {
             "key-auth" => self.key_auth(nth, route, &config)?,
-            "acl" => self.acl(route, &config)?,
             "rate-limiting" | "rate-limiting-advanced" => self.limits(nth, route, &config)?,
             "ip-restriction" => ip_restriction(&config)?,
             "request-size-limiting" => size_limit(&config)?,
@@ -94,6 +93,11 @@ impl<'d> Kong<'d> {
             }
             "response-transformer" | "response-transformer-advanced" => {
                 transformers::changes(&config, Edit::Response)?
+            }
+            "acl" => {
+                return Err(
+                    "only some consumers may use this: write `routes` at their keys in keys.yaml".to_owned()
+                );
             }
             "jwt" | "openid-connect" => return Err("set `user: [{ jwt: … }]` and `require: user`".to_owned()),
             "mtls-auth" => return Err("set `client_ca` of a listener with TLS".to_owned()),

@@ -21,9 +21,6 @@ use crate::convert::{
 const NEEDS_NOTHING: &str = "name plugins service hosts methods headers paths protocols regex_priority \
                              https_redirect_status_code request_buffering response_buffering";
 
-/// The methods that Tollgate knows. Others that differ in one letter are taken for misspellings.
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-
 /// The content types of gRPC that are compared.
 const GRPC: [&str; 3] = ["application/grpc", "application/grpc+proto", "application/grpc+json"];
 
@@ -197,6 +194,7 @@ fn conditions(fields: &Fields<'_>) -> (Vec<Condition>, BTreeSet<&'static str>) {
         Condition::Any(item.items().into_iter().map(one).collect())
     };
     parts.extend(given(fields, "hosts").map(|item| ("hosts", any(item, &host))));
+    let method = |text: &str| Condition::method(&text.to_ascii_uppercase());
     parts.extend(given(fields, "methods").map(|item| ("methods", any(item, &method))));
     for (name, values) in fields.fields("headers").each() {
         parts.push(("headers", any(values, &|value| field(name, value))));
@@ -228,18 +226,6 @@ fn host(text: &str) -> Condition {
         (None, None) if text == "*" => Condition::ALWAYS,
         _ => Condition::unknown_place(format!("`{text}`: only names, and `*.` and a name, are compared")),
     }
-}
-
-fn method(text: &str) -> Condition {
-    let text = text.to_ascii_uppercase();
-    let is_known = METHODS.contains(&text.as_str());
-    let is_near = METHODS.iter().any(|known| strsim::damerau_levenshtein(known, &text) <= 1);
-    let is_word = text.chars().all(|c| c.is_ascii_alphanumeric()) && text != "ANY" && text != "ALL";
-    if is_known || (is_word && !is_near) {
-        return Condition::method(&text);
-    }
-    let known = Condition::from(Test::Methods(METHODS.map(str::to_owned).into()));
-    Condition::between(Condition::NEVER, known.not(), format!("the method `{text}` is not compared"))
 }
 
 /// Kong compares headers in any case of their letters.

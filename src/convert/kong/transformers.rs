@@ -27,10 +27,8 @@ pub(super) fn changes(config: &Fields<'_>, edit: fn(HeaderChange) -> Edit) -> Re
         let fields = config.fields(action);
         if let Some(uri) = fields.text("uri") {
             // It takes the place of the whole path, with that of the service.
-            let path = template(uri).ok_or_else(|| format!("`replace.uri: {uri}` cannot be written"))?;
-            let is_plain = !path.contains('{');
-            let change = if is_plain { PathEdit::Whole(path) } else { PathEdit::Template(path) };
-            effects.push(Effect::Edit(Edit::Path(change)));
+            let path = super::paths::checked(uri.to_owned())?;
+            effects.push(Effect::Edit(Edit::Path(PathEdit::Whole(path))));
         }
         for header in fields.texts("headers") {
             let (name, value) = header.split_once(':').unwrap_or((header, ""));
@@ -58,20 +56,4 @@ pub(super) fn changes(config: &Fields<'_>, edit: fn(HeaderChange) -> Edit) -> Re
         }
     }
     Ok(always(effects))
-}
-
-/// `/users/$(uri_captures['id'])` as a path with a placeholder for a group of the route's expression.
-fn template(uri: &str) -> Option<String> {
-    let mut parts = uri.split("$(");
-    let mut text = parts.next()?.to_owned();
-    for part in parts {
-        let (name, rest) = part.split_once(')')?;
-        let name = name.strip_prefix("uri_captures")?.trim_matches(|c| "[]'\".".contains(c));
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(())?;
-        text += &format!("{{{name}}}{rest}");
-    }
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._~-{}".contains(c);
-    let is_path =
-        text.starts_with('/') && !text.contains("//") && !text.contains("/.") && !text.contains("{}");
-    (is_path && text.chars().all(is_plain)).then_some(text)
 }

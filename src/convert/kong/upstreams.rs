@@ -151,24 +151,19 @@ impl<'d> Kong<'d> {
 
 /// Addresses with weights; those that are listed twice count once.
 fn endpoints(targets: &[(String, u64)]) -> Vec<Node> {
-    let most = targets.iter().map(|(_, weight)| *weight).max().unwrap_or(1).max(1);
-    let common = targets.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0).fold(0, gcd).max(1);
+    let mut weights = targets.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0);
+    let most = weights.clone().max().unwrap_or(1);
+    let are_same = weights.all(|weight| weight == most);
     let mut urls = BTreeSet::new();
     let node = |(url, weight): &(String, u64)| {
-        let is_large = most / common > MAX_WEIGHT;
-        let scaled = if is_large { (weight * MAX_WEIGHT / most).max(1) } else { weight / common };
         let map = Map::new().with("url", url.as_str());
-        match (weight, scaled) {
-            (0, _) => map.with("drain", true).into(),
-            (_, 1) => Node::from(url.as_str()),
-            _ => map.with("weight", scaled).into(),
+        match weight {
+            0 => map.with("drain", true).into(),
+            _ if are_same => Node::from(url.as_str()),
+            _ => map.with("weight", weight.div_ceil(most.div_ceil(MAX_WEIGHT))).into(),
         }
     };
     targets.iter().filter(|(url, _)| urls.insert(url)).map(node).collect()
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// # Errors
