@@ -1,5 +1,7 @@
 //! `return`, `redirect` and the replies of `deny`.
 
+use std::num::NonZeroU16;
+
 use super::{headers, source::is_host};
 use crate::convert::{
     draft::literal,
@@ -12,34 +14,28 @@ const NO_FILES: &str =
     "a reply of Tollgate has its text in proxy.yaml: write `reply: { body: \"${file:PATH}\" }`";
 
 /// The status of a `deny`, `tarpit` or `return`. `None`: it cannot be read.
-pub(super) fn status(words: &[&str], otherwise: u16) -> Option<u16> {
+fn status(words: &[&str], otherwise: u16) -> Option<u16> {
     let at = words.iter().position(|word| matches!(*word, "deny_status" | "status"));
     at.map_or(Some(otherwise), |at| words.get(at + 1)?.parse().ok())
 }
 
 /// What `deny` and its like do, and what is said of it.
 pub(super) fn denial(words: &[&str]) -> (Effect, Option<&'static str>) {
-    let action = words.first().copied().unwrap_or_default();
-    let status = status(words, if action == "tarpit" { 500 } else { 403 });
-    let effect = match status {
+    let (action, arguments) = words.split_first().map_or(("", words), |(action, rest)| (*action, rest));
+    let effect = match status(words, if action == "tarpit" { 500 } else { 403 }) {
         Some(status @ 400..=599) => Effect::Refuse(status),
         _ => returned(words),
     };
+    let is_status = |word: &&str| matches!(*word, "deny_status" | "status");
     let note = match action {
         "tarpit" => Some("Tollgate denies at once and does not hold the connection; see docs/bans.md"),
         "reject" | "silent-drop" => Some("Tollgate answers 403, and does not close the connection"),
-        _ if has_content(words) => {
+        _ if !arguments.is_empty() && !(arguments.len() == 2 && arguments.iter().any(is_status)) => {
             Some("Tollgate's text for a refusal is its own: write `reply` into a route")
         }
         _ => None,
     };
     (effect, note)
-}
-
-fn has_content(words: &[&str]) -> bool {
-    const CONTENTS: [&str; 8] =
-        ["string", "lf-string", "file", "lf-file", "errorfile", "errorfiles", "hdr", "default-errorfiles"];
-    words.iter().any(|word| CONTENTS.contains(word))
 }
 
 /// `return`: the action with its arguments.
@@ -104,38 +100,34 @@ pub(super) fn redirected(words: &[&str]) -> Effect {
 
 fn target_of(kind: &str, target: &str) -> Option<Map> {
     let is_plain = target.chars().all(|c| c.is_ascii_graphic() && !"%$#".contains(c));
-    let is_scheme = |text: &&str| ["http", "https"].contains(text);
+    let scheme =
+        |text: &str| Some(Map::new().with("scheme", ["http", "https"].contains(&text).then_some(text)?));
+    let dropping = |map: Map| map.with("query", "drop");
     match kind {
-        "scheme" => Some(target).filter(is_scheme).map(|scheme| Map::new().with("scheme", scheme)),
+        "scheme" => scheme(target),
         "prefix" if is_plain => origin(target.trim_end_matches('/')),
+        "location" if is_plain && target.starts_with('/') => {
+            let is_path = !target.starts_with("//") && !target.contains('?');
+            is_path.then(|| dropping(Map::new().with("path", literal(target))))
+        }
         "location" if is_plain => {
             // Behind the slashes of `https://`.
             let end = target.match_indices('/').nth(2).map_or(target.len(), |(at, _)| at);
-            let map = match (origin(&target[..end]), target.strip_prefix('/')) {
-                (Some(_), _) if end == target.len() => Map::new().with("to", format!("{target}/")),
-                (Some(_), _) => Map::new().with("to", literal(target)),
-                (None, Some(rest)) if !rest.starts_with('/') && !rest.contains('?') => {
-                    Map::new().with("path", literal(target))
-                }
-                _ => return None,
-            };
-            Some(map.with("query", "drop"))
+            origin(&target[..end])?;
+            let slash = if end == target.len() { "/" } else { "" };
+            Some(dropping(Map::new().with("to", literal(target) + slash)))
         }
         // The whole target of the request behind another host.
         "location" => {
             let uris = ["%[capture.req.uri]", "%[url]", "%[pathq]", "%HU"];
-            let (before, has_query) = match uris.iter().find_map(|uri| target.strip_suffix(uri)) {
-                Some(before) => (before, true),
-                None => (target.strip_suffix("%[path]")?, false),
+            let with_query = uris.iter().find_map(|uri| target.strip_suffix(uri));
+            let before = with_query.or_else(|| target.strip_suffix("%[path]"))?.to_ascii_lowercase();
+            let hosts = ["://%[hdr(host)]", "://%[req.hdr(host)]"];
+            let map = match hosts.iter().find_map(|host| before.strip_suffix(host)) {
+                Some(text) => scheme(text)?,
+                None => origin(&before)?,
             };
-            let lower = before.to_ascii_lowercase();
-            let own =
-                ["://%[hdr(host)]", "://%[req.hdr(host)]"].iter().find_map(|host| lower.strip_suffix(host));
-            let map = match own {
-                Some(scheme) => Map::new().with("scheme", Some(scheme).filter(is_scheme)?),
-                None => origin(before)?,
-            };
-            Some(if has_query { map } else { map.with("query", "drop") })
+            Some(if with_query.is_some() { map } else { dropping(map) })
         }
         _ => None,
     }
@@ -143,14 +135,11 @@ fn target_of(kind: &str, target: &str) -> Option<Map> {
 
 /// `https://www.example.com:8443`.
 fn origin(text: &str) -> Option<Map> {
-    let (scheme, host) = text.split_once("://")?;
-    ["http", "https"].contains(&scheme).then_some(())?;
-    let (host, port) = match host.split_once(':') {
-        Some((host, port)) => (host, Some(port.parse::<u16>().ok().filter(|port| *port > 0)?)),
-        None => (host, None),
-    };
+    let (scheme, host) = text.split_once("://").filter(|(scheme, _)| ["http", "https"].contains(scheme))?;
+    let (host, port) = host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port)));
+    let port = port.map(str::parse::<NonZeroU16>).transpose().ok()?;
     is_host(&host.to_ascii_lowercase()).then_some(())?;
     let mut map = Map::new().with("scheme", scheme).with("host", host);
-    map.extend_some("port", port.map(u64::from));
+    map.extend_some("port", port.map(|port| u64::from(port.get())));
     Some(map)
 }

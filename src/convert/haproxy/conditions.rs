@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use strsim::damerau_levenshtein;
-
 use super::{
     source::{Source, is_host},
     syntax::Line,
-    tests_of_paths::path_test,
+    tests_of_paths::{path_test, url_test},
 };
 use crate::convert::{
     condition::{Condition, Doubt, Host, Test, ValueKind},
@@ -15,10 +13,6 @@ use crate::convert::{
     networks::Networks,
     path::expression,
 };
-
-/// The methods that every Tollgate knows. One that differs from them in a letter is no method of a route.
-/// The last one is none that HAProxy knows by itself.
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// A rate of a stick table that a condition compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,37 +204,33 @@ impl<'c> Scope<'c> {
             Some(any(asked.values.iter().map(|value| test(value)).collect()))
         };
         let is_plain = asked.converters.is_empty();
+        let is_insensitive = asked.is_insensitive || asked.converters.contains("lower");
+        let has_no_upper = asked.values.iter().all(|value| !value.contains(char::is_uppercase));
         match (asked.name, asked.argument.to_ascii_lowercase().as_str()) {
             ("path" | "url", "") | ("hdr" | "fhdr", "host") if asked.kind == "found" => {
                 Some(Condition::ALWAYS)
             }
-            ("path" | "url", "") => match asked.converters {
-                "" => each(&|value| path_test(asked.name, asked.kind, value, asked.is_insensitive, shown)),
-                // In lower case, only a value in lower case is found.
-                "lower" if asked.values.iter().all(|value| !value.contains(char::is_uppercase)) => {
-                    each(&|value| path_test(asked.name, asked.kind, value, true, shown))
-                }
-                _ => Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`"))),
-            },
-            ("hdr" | "fhdr", "host") => match asked.converters {
-                // Hosts of routes are in lower case, and without a port.
-                "" | "lower" | "field(1,:)" | "lower,field(1,:)" | "field(1,:),lower" | "host_only" => {
-                    let is_insensitive = asked.is_insensitive || asked.converters.contains("lower");
-                    each(&|value| self.host_test(asked.kind, value, is_insensitive, shown))
-                }
-                _ => Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`"))),
-            },
+            // In lower case, only a value in lower case is found.
+            ("path", "") if is_plain || asked.converters == "lower" && has_no_upper => {
+                each(&|value| path_test(asked.kind, value, is_insensitive, shown))
+            }
+            ("url", "") if is_plain => each(&|value| url_test(asked.kind, value, is_insensitive, shown)),
+            // Hosts of routes are in lower case, and without a port.
+            ("hdr" | "fhdr", "host")
+                if ["", "lower", "field(1,:)", "lower,field(1,:)", "field(1,:),lower", "host_only"]
+                    .contains(&asked.converters) =>
+            {
+                each(&|value| self.host_test(asked.kind, value, is_insensitive, shown))
+            }
+            ("path" | "url", "") | ("hdr" | "fhdr", "host") => {
+                Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`")))
+            }
             ("hdr" | "fhdr" | "cook" | "urlp" | "url_param", _) if is_plain && asked.kind == "str" => {
                 each(&|value| value_test(asked, value, shown))
             }
+            // HAProxy compares those that it knows itself letter by letter, whatever it is told.
             ("method", "") if is_plain && asked.kind == "str" => {
-                let methods = asked.values.iter().map(|method| {
-                    // HAProxy compares those that it knows itself letter by letter, whatever it is told.
-                    let upper = method.to_ascii_uppercase();
-                    let is_own = METHODS[..8].contains(&upper.as_str());
-                    if asked.is_insensitive && !is_own { upper } else { method.clone() }
-                });
-                Some(methods_test(methods, shown))
+                Some(Condition::methods(asked.values.iter().map(String::as_str)))
             }
             ("src", "") if is_plain && matches!(asked.kind, "str" | "ip") => {
                 Some(addresses(&asked.values, shown))
@@ -250,11 +240,10 @@ impl<'c> Scope<'c> {
             }
             ("dst_port", "") if is_plain => {
                 let ranges = asked.values.iter().map(|value| range(value)).collect::<Option<Vec<_>>>()?;
-                Some(self.source.at(|bound| {
-                    bound
-                        .port
-                        .is_some_and(|port| ranges.iter().any(|(from, to)| (*from..=*to).contains(&port)))
-                }))
+                Some(
+                    self.source
+                        .at(|bound| ranges.iter().any(|(from, to)| (*from..=*to).contains(&bound.port))),
+                )
             }
             ("always_true", "") => Some(Condition::ALWAYS),
             ("always_false", "") => Some(Condition::NEVER),
@@ -270,17 +259,16 @@ impl<'c> Scope<'c> {
         Some(match name {
             "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" | "HTTP_URL_SLASH" => Condition::ALWAYS,
             "FALSE" | "HTTP_URL_STAR" => Condition::NEVER,
-            "METH_GET" => methods_test(["GET", "HEAD"].map(str::to_owned), name),
+            "METH_GET" => Condition::methods(["GET", "HEAD"]),
+            "METH_CONNECT" | "METH_DELETE" | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT"
+            | "METH_TRACE" => Condition::method(&name["METH_".len()..]),
             "LOCALHOST" => {
                 let why = "it depends on the version of HAProxy whether `::1` is LOCALHOST";
                 Condition::between(local(&["127.0.0.0/8"]), local(&["127.0.0.0/8", "::1"]), why)
             }
             "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_3.0" | "HTTP_CONTENT" | "HTTP_URL_ABS"
             | "RDP_COOKIE" => Condition::unknown(format!("Tollgate does not test `{name}`")),
-            _ => {
-                let method = name.strip_prefix("METH_").filter(|method| METHODS[..8].contains(method))?;
-                methods_test([method.to_owned()], name)
-            }
+            _ => return None,
         })
     }
 
@@ -289,12 +277,7 @@ impl<'c> Scope<'c> {
         let Some((fetch, rest)) = words.split_first() else {
             return Err("the environment of HAProxy decides about this condition".to_owned());
         };
-        let (fetch, converters) = fetched(fetch);
-        let (name, argument) = match fetch.split_once('(') {
-            Some((name, rest)) => (name, rest.strip_suffix(')').unwrap_or(rest)),
-            None => (fetch, ""),
-        };
-        let name = name.strip_prefix("req.").unwrap_or(name);
+        let (name, argument, converters) = fetched(fetch);
         const KINDS: [&str; 8] = ["beg", "dir", "dom", "end", "len", "reg", "sub", "str"];
         let (name, kind) = match name.rsplit_once('_') {
             Some((name, kind)) if KINDS.contains(&kind) => (name, kind),
@@ -387,18 +370,18 @@ impl<'c> Scope<'c> {
     }
 }
 
-/// A fetch, and the converters behind it.
-fn fetched(text: &str) -> (&str, &str) {
-    let mut depth = 0_usize;
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => return (&text[..at], &text[at + 1..]),
-            _ => {}
+/// The name of a fetch, its arguments, and the converters behind it.
+pub(super) fn fetched(text: &str) -> (&str, &str, &str) {
+    let end = text.find(['(', ',']).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let name = name.strip_prefix("req.").unwrap_or(name);
+    match rest.strip_prefix('(') {
+        Some(rest) => {
+            let (argument, rest) = rest.split_once(')').unwrap_or((rest, ""));
+            (name, argument, rest.trim_start_matches(','))
         }
+        None => (name, "", rest.trim_start_matches(',')),
     }
-    (text, "")
 }
 
 /// `80` or `8000:8999`.
@@ -417,25 +400,6 @@ fn addresses(values: &[String], shown: &str) -> Condition {
     }
 }
 
-fn methods_test(methods: impl IntoIterator<Item = String>, shown: &str) -> Condition {
-    let is_known = |method: &String| {
-        let is_usual = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        METHODS.contains(&method.as_str())
-            || method.bytes().all(is_usual)
-                && method.starts_with(|c: char| c.is_ascii_uppercase())
-                && METHODS.iter().all(|known| damerau_levenshtein(known, method) > 1)
-                && !matches!(method.as_str(), "ANY" | "ALL")
-    };
-    let (known, others): (BTreeSet<String>, BTreeSet<String>) = methods.into_iter().partition(is_known);
-    if others.is_empty() {
-        return Test::Methods(known).into();
-    }
-    let standard = Condition::from(Test::Methods(METHODS.map(str::to_owned).into())).not();
-    let known = Condition::from(Test::Methods(known));
-    let why = format!("a route cannot have a method of `{shown}`");
-    Condition::between(known.clone(), Condition::Any(vec![known, standard]), why)
-}
-
 /// A value of a header, a cookie or a query parameter.
 fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> Condition {
     let unknown = || Condition::unknown(format!("Tollgate does not test `{shown}`"));
@@ -451,22 +415,17 @@ fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> Condition {
     if !is_name || value.is_empty() || value.trim() != value || !value.bytes().all(is_value) || is_encoded {
         return unknown();
     }
-    let same = Condition::value(kind, name.as_str(), value);
+    let same = |value: &str| Condition::value(kind, name.as_str(), value);
     let has_case = asked.is_insensitive && value.contains(|c: char| c.is_ascii_alphabetic());
-    if has_case {
-        let lower = Condition::value(kind, name.as_str(), value.to_ascii_lowercase());
-        let inner = if lower == same { same } else { Condition::Any(vec![same, lower]) };
-        return Condition::between(
-            inner,
-            Condition::ALWAYS,
-            format!("Tollgate compares `{shown}` letter by letter"),
-        );
-    }
-    if asked.name == "hdr" {
-        let why = format!("Tollgate compares the whole header in `{shown}`, not each item");
-        return Condition::between(same, Condition::ALWAYS, why);
-    }
-    same
+    let (same, how) = match asked.name {
+        _ if has_case => {
+            let spellings = BTreeSet::from([value.to_owned(), value.to_ascii_lowercase()]);
+            (any(spellings.iter().map(|value| same(value)).collect()), "letter by letter")
+        }
+        "hdr" => (same(value), "as a whole, and not each item"),
+        _ => return same(value),
+    };
+    Condition::between(same, Condition::ALWAYS, format!("Tollgate compares `{shown}` {how}"))
 }
 
 /// Whether a host matches, for a kind of comparison that a list of hosts cannot have. `None`: it is unknown.

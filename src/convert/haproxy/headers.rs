@@ -32,23 +32,11 @@ pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when
         ["del-header", _] | ["del-header", _, "-m", "str"] if is_field_name(&name) => {
             push(run, line, when, HeaderChange::Remove(name));
         }
+        // Tollgate changes headers last, and would remove its own, too.
         ["del-header", _, "-m", "beg"]
-            if is_field_name(&name) && !fixed().any(|known| known.starts_with(&name)) =>
+            if is_field_name(&name) && !fixed().chain(OWN).any(|known| known.starts_with(&name)) =>
         {
-            push(run, line, when.clone(), HeaderChange::Remove(format!("{name}*")));
-            // Tollgate changes headers last, and would remove its own.
-            for own in OWN.iter().filter(|own| is_request && own.starts_with(&name)) {
-                let values: &[_] = match *own {
-                    "x-forwarded-for" => &["{client_address}"],
-                    "x-forwarded-host" => &["{host}"],
-                    _ => &["https", "http"],
-                };
-                for value in values {
-                    let of = run.scope.source.at(|bound| bound.is_tls == (*value == "https"));
-                    let when = if values.len() > 1 { when.clone().and(of) } else { when.clone() };
-                    push(run, line, when, HeaderChange::Set((*own).to_owned(), (*value).to_owned()));
-                }
-            }
+            push(run, line, when, HeaderChange::Remove(format!("{name}*")));
         }
         [action, _, value] if *action != "del-header" && is_field_name(&name) => {
             set(run, line, (action, &name, value), when);
@@ -76,23 +64,14 @@ fn set<'c>(run: &mut Run<'c>, line: &'c Line, (action, name, value): (&str, &str
         ("x-forwarded-proto", "http") => when.and(source.at(|bound| bound.is_tls)),
         _ => when,
     };
-    const OF_LISTENERS: [&str; 3] = ["%[dst_port]", "%[ssl_fc]", "%[ssl_fc,iif(https,http)]"];
-    if OF_LISTENERS.iter().any(|fetch| value.contains(fetch)) {
+    let [port, is_tls, scheme] = ["%[dst_port]", "%[ssl_fc]", "%[ssl_fc,iif(https,http)]"];
+    if [port, is_tls, scheme].iter().any(|fetch| value.contains(fetch)) {
         for bound in &source.listeners {
-            let port = bound.port.map(|port| port.to_string()).unwrap_or_default();
-            let values = [
-                port.as_str(),
-                if bound.is_tls { "1" } else { "0" },
-                if bound.is_tls { "https" } else { "http" },
-            ];
-            let pairs = OF_LISTENERS.iter().zip(values);
-            let value = pairs.fold(value.to_owned(), |value, (fetch, text)| value.replace(fetch, text));
-            set(
-                run,
-                line,
-                (action, name, &value),
-                when.clone().and(source.at(|other| other.name == bound.name)),
-            );
+            let (bit, name_of) = if bound.is_tls { ("1", "https") } else { ("0", "http") };
+            let value = value.replace(port, &bound.port.to_string()).replace(is_tls, bit);
+            let value = value.replace(scheme, name_of);
+            let here = source.at(|other| other.name == bound.name);
+            set(run, line, (action, name, &value), when.clone().and(here));
         }
         return;
     }

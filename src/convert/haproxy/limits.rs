@@ -4,7 +4,7 @@ use std::ptr;
 
 use super::{
     Output,
-    conditions::{RateTest, Scope, any},
+    conditions::{RateTest, Scope, any, fetched},
     rules::Run,
     syntax::{Line, Section},
     upstreams::milliseconds,
@@ -15,6 +15,9 @@ use crate::convert::{
     site::{Edit, Effect, Rule},
     yaml::{Comment, Map, Node},
 };
+
+/// The longest key that a stick table has if it does not say so.
+const USUAL_LENGTH: u64 = 32;
 
 /// A `track-sc` rule.
 #[derive(Clone)]
@@ -99,21 +102,12 @@ pub(super) fn limit<'c>(
             run.close(line, both, "requests count before a rule changes what this one compares");
             continue;
         }
-        if rate.counter == "conn_cur" && tracker.is_of_connections() && both != Condition::ALWAYS {
-            run.close(line, both, "Tollgate limits connections for all requests alike");
-            continue;
-        }
-        let effect = match policy(run, out, line, &tracker, rate, denial) {
-            Ok(Some(policy)) => {
-                run.insert(tracker.at, line, both, Effect::Limit { policy, counted });
-                continue;
-            }
+        match policy(run, out, line, &tracker, rate, denial, &both) {
+            Ok(Some(policy)) => run.insert(tracker.at, line, both, Effect::Limit { policy, counted }),
             // `client_limits` does it.
-            Ok(None) => continue,
-            Err(text) if text.is_empty() => denial.clone(),
-            Err(text) => Effect::Close(text),
-        };
-        run.push(line, both, effect);
+            Ok(None) => {}
+            Err(text) => run.close(line, both, &text),
+        }
     }
 }
 
@@ -130,10 +124,10 @@ fn joined<'t, 'c: 't>(all: impl Iterator<Item = &'t Tracker<'c>>) -> Vec<Tracker
     joined
 }
 
-/// The policy for a rate. `None`: it is another setting.
+/// The policy for a rate of requests that meet `both`. `None`: it is another setting.
 ///
 /// # Errors
-/// What to do about it; nothing if every request is denied.
+/// What to do about it.
 fn policy<'c>(
     run: &mut Run<'c>,
     out: &mut Output,
@@ -141,11 +135,9 @@ fn policy<'c>(
     tracker: &Tracker<'c>,
     rate: &RateTest,
     denial: &Effect,
+    both: &Condition,
 ) -> Result<Option<String>, String> {
     let most = rate.most.ok_or("Tollgate compares rates with `gt` and `ge` only")?;
-    if rate.counter.contains("gp") {
-        return Err("marks of clients are bans here: see docs/bans.md".to_owned());
-    }
     let Effect::Refuse(status) = *denial else {
         return Err("a policy answers with a status from 400 to 599".to_owned());
     };
@@ -153,28 +145,23 @@ fn policy<'c>(
         return Err("requests to other backends count, too, and are not denied there".to_owned());
     }
     if let Some(section) = counts_elsewhere(run, tracker, rate) {
-        let (kind, name) = (section.kind(), section.name());
-        return Err(format!("requests of `{kind} {name}` count, too, and are not denied there"));
+        let name = section.head.shown();
+        return Err(format!("requests of `{name}` count, too, and are not denied there"));
     }
     let (key, note) = key_of(tracker.key)?;
-    let map = match rate.counter.as_str() {
-        "conn_cur" if tracker.is_of_connections() && key == "ip" => {
-            out.client_limit(line, "connections_per_address", Node::from(most.clamp(1, 10_000_000)));
-            return Ok(None);
-        }
-        "conn_cur" if tracker.is_of_connections() => {
-            return Err("Tollgate limits connections by address: `client_limits`".to_owned());
-        }
-        // A request is one of them when it is counted.
-        "conn_cur" => {
-            let map = Map::new().with("algorithm", "concurrency").with("key", key.as_str());
-            map.with("limit", within(most)?)
-        }
-        _ => rate_map(tracker, rate, &key, most)?,
-    };
-    if key != "ip" && cut_off(tracker.table) {
+    let lengths = tracker.table.lines.iter().filter(|line| line.word(0) == "stick-table");
+    let is_cut = |length: &str| length.parse().map_or(true, |length: u64| length < USUAL_LENGTH);
+    if key != "ip" && lengths.filter_map(|line| line.after("len")).any(is_cut) {
         return Err("the stick table cuts its keys off, so that several clients count as one".to_owned());
     }
+    if rate.counter == "conn_cur" && tracker.is_of_connections() {
+        if key != "ip" || *both != Condition::ALWAYS {
+            return Err("Tollgate limits connections by address, and for all requests alike".to_owned());
+        }
+        out.client_limit(line, "connections_per_address", most.clamp(1, 10_000_000));
+        return Ok(None);
+    }
+    let map = rate_map(tracker, rate, &key, most)?;
     let others = |rule: &Rule| matches!(rule.effect, Effect::Limit { .. });
     let several =
         run.rules.iter().any(others).then_some("a request that another policy denies does not count here");
@@ -201,38 +188,19 @@ fn named(
     }
     let name = resource_name(tracker.table.name(), |name| out.draft.policies.has(name));
     out.policies.push((table.clone(), map.clone(), status, name.clone()));
-    let reply = Some(Map::new().with("status", u64::from(status))).filter(|_| status != 429);
     let mut map = map;
-    map.extend_some("reply", reply);
+    map.extend_some("reply", (status != 429).then(|| Map::new().with("status", u64::from(status))));
     out.draft.policies.set(&name, Node { comments, ..Node::from(map) });
     (name, status)
 }
 
-/// Whether a table has short keys.
-fn cut_off(table: &Section) -> bool {
-    const USUAL: u64 = 32;
-    let line = table.lines.iter().find(|line| line.word(0) == "stick-table");
-    let length = line.and_then(|line| line.after("len"));
-    length.is_some_and(|length| length.parse().map_or(true, |length: u64| length < USUAL))
-}
-
-/// A number that a policy takes.
-///
-/// # Errors
-/// It is none; nothing if it is zero.
-fn within(most: u64) -> Result<u64, String> {
-    match most {
-        0 => Err(String::new()),
-        1..=1_000_000_000 => Ok(most),
-        _ => Err("a policy takes at most 1000000000".to_owned()),
-    }
-}
-
-/// The policy for a rate with a window.
+/// What a policy has for a rate.
 fn rate_map(tracker: &Tracker<'_>, rate: &RateTest, key: &str, most: u64) -> Result<Map, String> {
     let is_first = tracker.at.is_some();
     let (statuses, extra) = match rate.counter.as_str() {
         "http_req_rate" => (None, u64::from(!is_first)),
+        // A request is one of them when it is counted.
+        "conn_cur" => (None, 0),
         // An error counts when the response is there, so that one more than the number passes.
         "http_err_rate" => (Some("4xx"), 1),
         "http_fail_rate" => (Some("5xx"), 1),
@@ -240,16 +208,23 @@ fn rate_map(tracker: &Tracker<'_>, rate: &RateTest, key: &str, most: u64) -> Res
         "conn_rate" | "sess_rate" => {
             return Err("limit requests in place of connections, by a policy".to_owned());
         }
+        counter if counter.contains("gp") => {
+            return Err("marks of clients are bans here: see docs/bans.md".to_owned());
+        }
         counter => return Err(format!("`{counter}` has no window: use a rate")),
     };
+    let most = most.saturating_add(extra);
+    if !(1..=1_000_000_000).contains(&most) {
+        return Err("a policy has a limit from 1 to 1000000000".to_owned());
+    }
+    let map = |algorithm: &str| Map::new().with("algorithm", algorithm).with("key", key);
+    if rate.counter == "conn_cur" {
+        return Ok(map("concurrency").with("limit", most));
+    }
     let window = period(tracker.table, &rate.counter).filter(|window| *window > 0).ok_or_else(|| {
         format!("the stick table of `{}` does not store `{}`", tracker.table.name(), rate.counter)
     })?;
-    let most = within(most.saturating_add(extra))?;
-    let map = Map::new()
-        .with("algorithm", "sliding_window")
-        .with("key", key)
-        .with("limit", format!("{most}/{}", duration(window)));
+    let map = map("sliding_window").with("limit", format!("{most}/{}", duration(window)));
     Ok(match statuses {
         Some(statuses) => map.with("count", Map::new().with("statuses", vec![statuses])),
         None if is_first => map.with("count_denied", true),
@@ -262,7 +237,7 @@ fn counts_elsewhere<'c>(run: &Run<'c>, tracker: &Tracker<'c>, rate: &RateTest) -
     let source = run.scope.source;
     source.sections.iter().find(|section| {
         let lines = source.lines(section);
-        if ptr::eq(*section, run.section) || super::is_off(&lines) {
+        if ptr::eq(*section, run.section) || super::is_disabled(&lines) {
             return false;
         }
         let scope = Scope::new(source, &lines);
@@ -292,33 +267,29 @@ fn period(section: &Section, counter: &str) -> Option<u64> {
 
 /// The key of a policy for what is tracked, and what differs.
 fn key_of(fetch: &str) -> Result<(String, Option<&'static str>), String> {
-    let (name, argument) = match fetch.split_once('(') {
-        Some((name, rest)) => (name, rest.trim_end_matches(')')),
-        None => (fetch, ""),
-    };
-    let argument = argument.split(',').next().unwrap_or_default();
-    let name = name.strip_prefix("req.").unwrap_or(name);
-    let is_name = is_field_name(argument);
-    let key = match name {
-        "src" => "ip".to_owned(),
-        "hdr" | "fhdr" if argument.eq_ignore_ascii_case("host") => "host".to_owned(),
-        "hdr_ip" => {
+    const OPTIONAL: &str =
+        "HAProxy does not track a request without this value; Tollgate limits it by its address";
+    let (name, arguments, converters) = fetched(fetch);
+    let argument = arguments.split(',').next().unwrap_or_default();
+    let of_name = match (name, argument.to_ascii_lowercase().as_str()) {
+        _ if !converters.is_empty() => String::new(),
+        ("src", _) => return Ok(("ip".to_owned(), None)),
+        ("hdr" | "fhdr", "host") => return Ok(("host".to_owned(), None)),
+        ("path" | "url" | "url32", _) => return Ok(("path".to_owned(), None)),
+        ("base" | "base32", _) => return Ok(("host+path".to_owned(), None)),
+        ("base32+src" | "url32+src", _) => return Ok(("ip+host+path".to_owned(), None)),
+        ("hdr_ip", _) | ("hdr" | "fhdr", "x-forwarded-for") => {
             return Err("list the proxies in front in `trusted_proxies`, and limit by `key: ip`: any client can write \
                         this header"
                 .to_owned());
         }
-        "hdr" | "fhdr" if argument.eq_ignore_ascii_case("x-forwarded-for") => return key_of("hdr_ip"),
-        "hdr" | "fhdr" if is_name => format!("header:{}", argument.to_ascii_lowercase()),
-        "cook" if is_name => format!("cookie:{argument}"),
-        "url_param" | "urlp" if is_name => format!("query:{argument}"),
-        "path" | "url" | "url32" => "path".to_owned(),
-        "base" | "base32" => "host+path".to_owned(),
-        "base32+src" | "url32+src" => "ip+host+path".to_owned(),
-        "method" => "method".to_owned(),
-        "int" | "str" | "fe_id" | "dst_port" | "always_true" => "global".to_owned(),
-        _ => return Err(format!("Tollgate has no key for `{fetch}`")),
+        ("hdr" | "fhdr", name) => format!("header:{name}"),
+        ("cook", _) => format!("cookie:{argument}"),
+        ("url_param" | "urlp", _) => format!("query:{argument}"),
+        _ => String::new(),
     };
-    let is_optional = ["header:", "cookie:", "query:"].iter().any(|kind| key.starts_with(kind));
-    let note = "HAProxy does not track a request without this value; Tollgate limits it by its address";
-    Ok((key, is_optional.then_some(note)))
+    match !of_name.is_empty() && is_field_name(argument) {
+        true => Ok((of_name, Some(OPTIONAL))),
+        false => Err(format!("Tollgate has no key for `{fetch}`")),
+    }
 }

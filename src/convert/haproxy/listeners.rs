@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    num::NonZeroU16,
     path::Path,
 };
 
@@ -14,7 +15,7 @@ use super::{
 use crate::convert::{
     draft::{Draft, resource_name},
     site::Listener,
-    yaml::Map,
+    yaml::{Map, Node},
 };
 
 /// Opens the listeners of all sections that are proxies of HTTP.
@@ -45,34 +46,23 @@ fn bind<'c>(
     section: &'c Section,
     line: &'c Line,
     is_only: bool,
-    taken: &mut BTreeSet<String>,
+    taken: &mut BTreeSet<SocketAddr>,
 ) -> Result<(), String> {
     if line.is_in_doubt {
         return Err("the environment of HAProxy decides about it".to_owned());
     }
     let (settings, notes) = options(source, line)?;
     for text in line.word(1).split(',') {
-        let (addresses, port) = addresses(text, line.has("v6only"))
-            .ok_or("Tollgate listens on an IP address and a port, or on `unix:/PATH`")?;
-        let is_free = |address: &String| taken.iter().all(|known| !meet(known, address));
-        let free: Vec<String> = addresses.into_iter().filter(is_free).collect();
-        taken.extend(free.iter().cloned());
-        let (Some(first), address) = (free.first(), &free) else {
-            return Err(format!("another line has the address {text}"));
-        };
-        let own = match (is_only, port) {
-            (true, _) => section.name().to_owned(),
-            (false, Some(port)) => format!("{}-{port}", section.name()),
-            (false, None) => format!("{}-{}", section.name(), first.rsplit('/').next().unwrap_or_default()),
-        };
+        let mut free = addresses(text, line.has("v6only")).ok_or("write an IP address and a port")?;
+        free.retain(|address| taken.iter().all(|known| !meet(*known, *address)));
+        taken.extend(free.iter().copied());
+        let port = free.first().ok_or_else(|| format!("another line has the address {text}"))?.port();
+        let own = if is_only { section.name().to_owned() } else { format!("{}-{port}", section.name()) };
         let name = resource_name(&own, |name| source.listeners.iter().any(|bound| bound.name == name));
-        let mut map = match address.as_slice() {
-            [one] => Map::new().with("address", one.as_str()),
-            several => Map::new().with("address", several.to_vec()),
-        };
-        for (key, node) in settings.iter() {
-            map.set(key, node.clone());
-        }
+        let written: Vec<String> = free.iter().map(SocketAddr::to_string).collect();
+        let address = if written.len() == 1 { Node::from(written.concat()) } else { Node::from(written) };
+        let mut map = Map::new().with("address", address);
+        settings.iter().for_each(|(key, node)| map.set(key, node.clone()));
         let comments = notes.iter().map(|text| line.note(text)).collect();
         draft.listeners.push(Listener { name: name.clone(), settings: map, comments });
         source.listeners.push(Bound { section, name, port, is_tls: line.has("ssl") });
@@ -119,53 +109,33 @@ fn tls(source: &Source<'_>, line: &Line, notes: &mut Vec<String>) -> Result<Map,
     if is_newest(line) || oldest.is_some_and(is_newest) {
         tls.set("min_version", "1.3");
     }
-    let verify = line.after("verify").filter(|verify| *verify != "none");
-    match (line.after("ca-file"), verify) {
-        (Some(ca), Some(verify)) if !ca.starts_with('@') => {
-            tls.set("client_ca", source.file(ca, Some("ca-base")).display().to_string());
-            if verify == "optional" {
-                tls.set("client_auth", "optional");
-            }
-        }
-        // A listener without them would take clients that HAProxy refuses.
-        (_, Some(_)) => return Err("it asks clients for certificates: write it with `client_ca`".to_owned()),
-        _ => {}
+    if let Some(verify) = line.after("verify").filter(|verify| *verify != "none") {
+        let ca = line.after("ca-file").filter(|ca| !ca.starts_with('@'));
+        // A listener without it would take clients that HAProxy refuses.
+        let ca = ca.ok_or("it asks clients for certificates: write it with `client_ca`")?;
+        tls.set("client_ca", source.file(ca, Some("ca-base")).display().to_string());
+        tls.extend_some("client_auth", Some(verify).filter(|verify| *verify == "optional"));
     }
     Ok(tls)
 }
 
 /// Whether one socket would take what the other listens for.
-fn meet(one: &str, other: &str) -> bool {
-    match (one.parse::<SocketAddr>(), other.parse::<SocketAddr>()) {
-        (Ok(one), Ok(other)) => {
-            let is_wide = one.ip().is_unspecified() || other.ip().is_unspecified();
-            one == other || one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && is_wide
-        }
-        _ => one == other,
-    }
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_wide = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one == other || one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && is_wide
 }
 
-/// The addresses of a `bind`, and the port.
-fn addresses(text: &str, is_v6_only: bool) -> Option<(Vec<String>, Option<u16>)> {
-    if text.starts_with('/') || text.starts_with("unix@") {
-        let path = text.trim_start_matches("unix@");
-        return (path.starts_with('/') && !path.contains(['$', '%']))
-            .then(|| (vec![format!("unix:{path}")], None));
-    }
-    let text = text.trim_start_matches("ipv4@").trim_start_matches("ipv6@");
-    let (host, port) = text.rsplit_once(':')?;
-    let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
-    let host = match host.trim_matches(['[', ']']) {
-        "" | "*" => "0.0.0.0",
-        "localhost" => "127.0.0.1",
-        host => host,
+/// The addresses of a `bind`. They have one port.
+fn addresses(text: &str, is_v6_only: bool) -> Option<Vec<SocketAddr>> {
+    let (host, port) = text.trim_start_matches("ipv4@").trim_start_matches("ipv6@").rsplit_once(':')?;
+    let port = port.parse::<NonZeroU16>().ok()?.get();
+    let ip: IpAddr = match host.trim_matches(['[', ']']) {
+        "" | "*" => Ipv4Addr::UNSPECIFIED.into(),
+        "localhost" => Ipv4Addr::LOCALHOST.into(),
+        host => host.parse().ok()?,
     };
-    Some(match host.parse::<IpAddr>().ok()? {
-        IpAddr::V4(address) => (vec![format!("{address}:{port}")], Some(port)),
-        // Linux opens it for IPv4, too.
-        IpAddr::V6(address) if address.is_unspecified() && !is_v6_only => {
-            (vec![format!("0.0.0.0:{port}"), format!("[::]:{port}")], Some(port))
-        }
-        IpAddr::V6(address) => (vec![format!("[{address}]:{port}")], Some(port)),
-    })
+    // Linux opens it for IPv4, too.
+    let is_for_both = ip == Ipv6Addr::UNSPECIFIED && !is_v6_only;
+    let v4 = is_for_both.then_some(IpAddr::from(Ipv4Addr::UNSPECIFIED));
+    Some(v4.into_iter().chain([ip]).map(|ip| SocketAddr::new(ip, port)).collect())
 }

@@ -20,7 +20,7 @@ mod upstreams;
 mod words;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
 };
 
@@ -29,7 +29,7 @@ use super::{
     condition::Condition,
     draft::{Draft, duration, resource_name},
     site::{Action, Effect, Rule, Site},
-    yaml::{Comment, Map, Node, Value},
+    yaml::{Comment, Map, Node},
 };
 
 use conditions::Scope;
@@ -44,36 +44,37 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
     let mut draft = Draft::default();
     let mut source = Source::new(&sections, path);
     listeners::open(&mut source, &mut draft);
-    let out = Output { draft, policies: Vec::new() };
+    let out = Output { draft, policies: Vec::new(), client_limits: BTreeMap::new() };
     let mut converter = Converter { source: &source, out, backends: HashMap::new() };
     converter.run();
-    Ok(converter.out.draft)
+    let Output { mut draft, client_limits, .. } = converter.out;
+    for (name, least) in client_limits {
+        let node = if name.ends_with("_timeout") { duration(least).into() } else { Node::from(least) };
+        draft.settings.change("client_limits", |limits| limits.set(name, node));
+    }
+    Ok(draft)
 }
+
+/// The rules on all responses, also on those of HAProxy itself. They are there from the beginning, and once more behind
+/// those on responses of services.
+const AFTER: &str = "http-after-response";
 
 /// What is written.
 struct Output {
     draft: Draft,
     /// The policies for stick tables: the place of the table, the policy, the status of its reply, and its name.
     policies: Vec<(Place, Map, u16, String)>,
+    /// Numbers, and times in milliseconds.
+    client_limits: BTreeMap<&'static str, u64>,
 }
 
 impl Output {
     /// A limit that holds for all listeners.
-    fn client_limit(&mut self, line: &Line, name: &str, value: Node) {
-        let number = |node: &Node| match &node.value {
-            Value::Bare(text) => text.parse::<u64>().ok(),
-            _ => None,
-        };
-        let mut is_other = false;
-        self.draft.settings.change("client_limits", |limits| {
-            let known = limits.get(name).cloned();
-            is_other = known.as_ref().is_some_and(|known| *known != value);
-            if known.is_none_or(|known| number(&known) > number(&value)) {
-                limits.set(name, value);
-            }
-        });
-        if is_other {
-            let text = "`client_limits` holds for all listeners together: it has the least number, or the first time";
+    fn client_limit(&mut self, line: &Line, name: &'static str, value: u64) {
+        let least = self.client_limits.entry(name).or_insert(value);
+        if *least != value {
+            *least = value.min(*least);
+            let text = "`client_limits` holds for all listeners together: it has the least";
             self.draft.head.push(line.note(text));
         }
     }
@@ -87,10 +88,13 @@ struct Converter<'c> {
     backends: HashMap<&'c str, Option<String>>,
 }
 
-/// Whether a section is `disabled`.
-fn is_off(lines: &[&Line]) -> bool {
-    let last = lines.iter().rfind(|line| matches!(line.word(0), "disabled" | "enabled"));
-    last.is_some_and(|line| line.word(0) == "disabled")
+/// Whether the last of these words that says so says that a section or a server is off.
+fn is_off<'w>(mut words: impl DoubleEndedIterator<Item = &'w str>) -> bool {
+    words.rfind(|word| matches!(*word, "disabled" | "enabled")) == Some("disabled")
+}
+
+fn is_disabled(lines: &[&Line]) -> bool {
+    is_off(lines.iter().map(|line| line.word(0)))
 }
 
 /// Whether a section is a proxy of HTTP that is opened.
@@ -101,7 +105,7 @@ fn is_served(section: &Section, lines: &[&Line]) -> Result<(), &'static str> {
     if !matches!(section.kind(), "frontend" | "listen") {
         return Err("");
     }
-    if is_off(lines) {
+    if is_disabled(lines) {
         return Err("it is disabled: its listeners are not opened");
     }
     if Source::last(lines, "mode").map_or("tcp", |line| line.word(1)) != "http" {
@@ -156,7 +160,7 @@ impl<'c> Converter<'c> {
             match (line.word(0), words::of("global", line.word(0)), words::line(line)) {
                 ("maxconn", ..) => {
                     let most = line.word(1).parse().unwrap_or(0_u64).clamp(1, 10_000_000);
-                    self.out.client_limit(line, "connections", Node::from(most));
+                    self.out.client_limit(line, "connections", most);
                 }
                 (_, Class::Noted(text), _) => self.head(line, text),
                 (_, Class::Unknown, Class::Unknown) => {
@@ -179,7 +183,7 @@ impl<'c> Converter<'c> {
         }
         self.client_timeouts(&lines);
         let mut run = Run::new(section, Scope::new(self.source, &lines), None);
-        run.responses(&lines, "http-after-response");
+        self.responses(&mut run, &[&lines], AFTER);
         run.settings(&lines);
         run.requests(&mut self.out, &lines);
         for line in lines.iter().copied().filter(|line| line.word(0) == "use_backend") {
@@ -189,7 +193,7 @@ impl<'c> Converter<'c> {
             self.enter(&mut run, &lines, line, line.word(1));
         } else if section.kind() == "listen" {
             let mut own = Run::new(section, Scope::new(self.source, &lines), Some(&run));
-            self.forward(&mut own, &lines, &lines);
+            self.forward(&mut own, &[&lines]);
             run.rules.append(&mut own.rules);
         } else {
             run.rules.append(&mut run.closes);
@@ -202,7 +206,7 @@ impl<'c> Converter<'c> {
         let client = upstreams::timeout(lines, "client").map(|(_, time)| time);
         for (name, setting) in [("http-request", "header_timeout"), ("client", "idle_timeout")] {
             if let Some((line, time)) = upstreams::timeout(lines, name) {
-                self.out.client_limit(line, setting, Node::from(duration(time)));
+                self.out.client_limit(line, setting, time);
             }
         }
         if let Some((line, kept)) = upstreams::timeout(lines, "http-keep-alive")
@@ -227,25 +231,34 @@ impl<'c> Converter<'c> {
         };
         let of_backend = self.source.lines(backend);
         let mut own = Run::new(backend, Scope::new(self.source, &of_backend), Some(run));
-        if !std::ptr::eq(backend, run.section) {
-            own.responses(&of_backend, "http-after-response");
+        if std::ptr::eq(backend, run.section) {
+            self.forward(&mut own, &[lines]);
+        } else {
+            self.responses(&mut own, &[&of_backend, lines], AFTER);
             own.settings(&of_backend);
             own.requests(&mut self.out, &of_backend);
-            own.responses(&of_backend, "http-response");
+            self.forward(&mut own, &[&of_backend, lines]);
         }
-        self.forward(&mut own, lines, &of_backend);
         run.push(line, when, Effect::Enter(own.rules));
     }
 
-    /// The end of a backend: its responses pass the rules of the frontend, too. `lines`: of the frontend.
-    fn forward(&mut self, own: &mut Run<'c>, lines: &[&'c Line], of_backend: &[&'c Line]) {
-        own.own_headers(lines, of_backend);
-        let mut responses = Run::new(own.section, Scope::new(self.source, lines), None);
-        responses.responses(lines, "http-response");
-        own.rules.append(&mut responses.rules);
-        own.closes.append(&mut responses.closes);
-        let backend = own.section;
-        let upstream = if is_off(of_backend) { None } else { self.upstream(backend, of_backend) };
+    /// Adds the rules on responses of these sections.
+    fn responses(&self, run: &mut Run<'c>, sections: &[&[&'c Line]], kind: &str) {
+        for lines in sections {
+            let mut own = Run::new(run.section, Scope::new(self.source, lines), None);
+            own.responses(lines, kind);
+            run.rules.append(&mut own.rules);
+            run.closes.append(&mut own.closes);
+        }
+    }
+
+    /// The end of a backend: its responses pass the rules of the frontend, too. `sections`: the lines of both.
+    fn forward(&mut self, own: &mut Run<'c>, sections: &[&[&'c Line]]) {
+        own.own_headers(sections);
+        self.responses(own, sections, "http-response");
+        self.responses(own, sections, AFTER);
+        let (backend, of_backend) = (own.section, sections[0]);
+        let upstream = if is_disabled(of_backend) { None } else { self.upstream(backend, of_backend) };
         match upstream {
             Some(name) => own.end(&backend.head, Condition::ALWAYS, Effect::Act(Action::Upstream(name))),
             None => {

@@ -1,6 +1,5 @@
 //! Changes of the path.
 
-use super::conditions::between_places;
 use crate::convert::{
     condition::Condition,
     path::Path,
@@ -65,27 +64,18 @@ fn replaced(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
 /// `^/api/(.*)` by `/\1`, and its like: the rest of the path is kept.
 fn prefix(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
     let text = pattern.strip_suffix('$').unwrap_or(pattern);
-    let is_anchored = text.starts_with('^');
-    let text = text.strip_prefix('^').unwrap_or(text);
-    let replace = |prefix: String, by: String| (prefix.clone(), PathEdit::Replace { prefix, by });
+    // What everything meets is found at the beginning.
+    let text = text.strip_prefix('^').or(Some(text).filter(|text| *text == "(.*)"))?;
     let kept = |by: &str, group: &str| plain_or_empty(by.strip_suffix(group)?);
-    let (prefix, edit) = if let Some(begin) = text.strip_suffix("(/)?(.*)") {
+    let (prefix, by) = if let Some(begin) = text.strip_suffix("(/)?(.*)") {
         // A slash is taken, and one is put.
-        replace(literal(begin)?, kept(by, r"/\2")?)
+        (literal(begin)?, kept(by, r"/\2")?)
     } else if let Some(begin) = text.strip_suffix("(/.*)") {
-        replace(format!("{}/", literal(begin)?), format!("{}/", kept(by, r"\1")?))
+        (format!("{}/", literal(begin)?), format!("{}/", kept(by, r"\1")?))
     } else {
-        replace(literal(text.strip_suffix("(.*)")?)?, kept(by, r"\1")?)
+        (literal(text.strip_suffix("(.*)")?)?, kept(by, r"\1")?)
     };
-    let when = Condition::path(Path::prefix(&prefix).ok()?);
-    match is_anchored {
-        true => Some((when, edit)),
-        false => {
-            let found = Condition::path(Path::regex(text, false).ok()?);
-            let why = "its expression may be found anywhere in a path: begin it with `^`";
-            Some((between_places(when, found, why), edit))
-        }
-    }
+    Some((Condition::path(Path::prefix(&prefix).ok()?), PathEdit::Replace { prefix, by }))
 }
 
 /// The path that an expression without operators stands for.

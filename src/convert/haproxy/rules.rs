@@ -10,8 +10,7 @@ use super::{
     words::{self, Class},
 };
 use crate::convert::{
-    condition::{Condition, Test},
-    networks::Networks,
+    condition::Condition,
     path::Path,
     site::{Action, Edit, Effect, PathEdit, Rule},
     yaml::Map,
@@ -47,10 +46,7 @@ impl<'c> Run<'c> {
 
     /// Adds a rule before the rule `at`, or behind the last one.
     pub(super) fn insert(&mut self, at: Option<usize>, line: &Line, when: Condition, effect: Effect) {
-        let when = match self.passed == Condition::NEVER {
-            true => when,
-            false => when.and(self.passed.clone().not()),
-        };
+        let when = when.and(self.passed.clone().not());
         let rule = Rule::new(when, effect, &line.place, line.shown());
         match (&rule.effect, at) {
             (Effect::Close(_), _) => self.closes.push(rule),
@@ -135,15 +131,8 @@ impl<'c> Run<'c> {
 
     /// Leads requests past the rest of this list.
     fn pass(&mut self, line: &'c Line) {
-        let when = self.scope.condition(line);
-        self.passed = match std::mem::replace(&mut self.passed, Condition::NEVER) {
-            Condition::Any(none) if none.is_empty() => when,
-            Condition::Any(mut all) => {
-                all.push(when);
-                Condition::Any(all)
-            }
-            one => Condition::Any(vec![one, when]),
-        };
+        let passed = std::mem::replace(&mut self.passed, Condition::NEVER);
+        self.passed = Condition::Any(vec![passed, self.scope.condition(line)]);
     }
 
     /// An action of `http-request` or `tcp-request`, with its arguments.
@@ -211,8 +200,7 @@ impl<'c> Run<'c> {
         let reply = Map::new()
             .with("status", 200)
             .with("content_type", "text/html")
-            .with("body", "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n")
-            .with("headers", Map::new().with("cache-control", "no-cache"));
+            .with("body", "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n");
         self.note(line, when.clone(), "Tollgate answers this path with any query");
         self.end(line, when, Effect::Act(Action::Reply(reply)));
     }
@@ -241,8 +229,6 @@ impl<'c> Run<'c> {
                 action => self.class(line, when, words::action("http-response", action)),
             }
         }
-        self.scope.is_of_response = false;
-        self.passed = Condition::NEVER;
     }
 
     /// What the lines do that are no rules.
@@ -256,25 +242,22 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// The headers that HAProxy adds behind all rules of a frontend and a backend.
-    pub(super) fn own_headers(&mut self, frontend: &[&'c Line], backend: &[&'c Line]) {
+    /// The headers that HAProxy adds behind all rules of a backend and a frontend, of which these are the lines.
+    pub(super) fn own_headers(&mut self, sections: &[&[&'c Line]]) {
+        let frontend = sections.last().copied().unwrap_or_default();
         for line in frontend.iter().filter(|line| line.word(0) == "unique-id-header") {
             headers::change(self, line, &["set-header", line.word(1), "%[unique-id]"], Condition::ALWAYS);
         }
         let is_it = |line: &&&'c Line| line.word(0) == "option" && line.word(1) == "forwardfor";
-        let last = |lines: &[&'c Line]| lines.iter().rfind(is_it).copied();
-        let (Some(line), both) = (last(backend).or(last(frontend)), [last(frontend), last(backend)]) else {
-            return;
-        };
+        let options: Vec<&Line> =
+            sections.iter().filter_map(|lines| lines.iter().rfind(is_it).copied()).collect();
+        let Some(line) = options.first() else { return };
         let name = line.after("header").filter(|name| !name.eq_ignore_ascii_case("x-forwarded-for"));
         let Some(name) = name else { return };
-        let mut when = Condition::ALWAYS;
-        for network in both.into_iter().flatten().filter_map(|line| line.after("except")) {
-            when = when.and(match Networks::parse([network]) {
-                Ok(networks) => Condition::from(Test::Addresses(networks)).not(),
-                Err(_) => Condition::unknown("Tollgate cannot read this network"),
-            });
-        }
+        let when = match options.iter().any(|line| line.has("except")) {
+            true => Condition::unknown("routes do not choose by address"),
+            false => Condition::ALWAYS,
+        };
         headers::change(self, line, &["set-header", name, "%[src]"], when);
     }
 }

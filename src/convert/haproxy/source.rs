@@ -12,8 +12,7 @@ use crate::convert::{condition::Condition, condition::Test, read};
 pub(super) struct Bound<'c> {
     pub(super) section: &'c Section,
     pub(super) name: String,
-    /// `None` for a socket of Unix.
-    pub(super) port: Option<u16>,
+    pub(super) port: u16,
     pub(super) is_tls: bool,
 }
 

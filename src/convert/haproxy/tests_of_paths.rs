@@ -4,25 +4,12 @@ use percent_encoding::percent_decode_str;
 
 use super::conditions::between_places;
 use crate::convert::{
-    condition::{Condition, Test},
+    condition::Condition,
     path::{Path, encoded, escaped},
 };
 
-/// A value of `path_beg`, `url_sub`, … `kind`: `beg`, `sub`, ….
-pub(super) fn path_test(
-    fetch: &str,
-    kind: &str,
-    value: &str,
-    is_insensitive: bool,
-    shown: &str,
-) -> Condition {
-    match fetch {
-        "url" => url_test(kind, value, is_insensitive, shown),
-        _ => path(kind, value, is_insensitive, shown),
-    }
-}
-
-fn path(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
+/// A value of `path_beg`, `path_sub`, … `kind`: `beg`, `sub`, ….
+pub(super) fn path_test(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
     let unknown = |why: String| Condition::unknown_place(why);
     if kind == "reg" {
         return Path::regex(value, is_insensitive).map_or_else(unknown, Condition::path);
@@ -59,26 +46,15 @@ fn path(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition
     }
 }
 
-/// The URL is the path with the query.
-fn url_test(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
-    let path = |kind: &str, value: &str| path(kind, value, is_insensitive, shown);
-    let why = || format!("`{shown}` also looks at the query");
-    let bounded = |inner, outer| between_places(inner, outer, why());
+/// A value of `url_beg` and its like. The URL is the path with the query.
+pub(super) fn url_test(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
+    let why = format!("`{shown}` also looks at the query");
     match (kind, value.split_once('?')) {
-        ("reg", _) => {
-            let condition = path(kind, value);
-            let is_of_path = matches!(&condition, Condition::Test(Test::Path(Path::Prefix(_) | Path::Any)));
-            match is_of_path {
-                true => condition,
-                // What is found in the path is found in the URL, unless the end is looked for.
-                false if !value.contains(['$', '\\']) => bounded(condition, Condition::ALWAYS),
-                false => bounded(Condition::NEVER, Condition::ALWAYS),
-            }
+        ("beg", None) => path_test(kind, value, is_insensitive, shown),
+        ("beg" | "str", found) => {
+            let path = found.map_or(value, |(path, _)| path);
+            between_places(Condition::NEVER, path_test("str", path, is_insensitive, shown), why)
         }
-        ("beg", None) => path(kind, value),
-        ("beg" | "str", Some((before, _))) => bounded(Condition::NEVER, path("str", before)),
-        ("str", None) => bounded(Condition::NEVER, path(kind, value)),
-        ("sub" | "dir", None) => bounded(path(kind, value), Condition::ALWAYS),
-        _ => bounded(Condition::NEVER, Condition::ALWAYS),
+        _ => Condition::unknown_place(why),
     }
 }

@@ -56,8 +56,7 @@ impl<'l> Server<'l> {
 
     /// Whether it gets no requests.
     fn is_drained(&self) -> bool {
-        let last = self.words.iter().rfind(|word| ["disabled", "enabled"].contains(word));
-        last == Some(&"disabled") || self.number("weight") == Some(0)
+        super::is_off(self.words.iter().copied()) || self.number("weight") == Some(0)
     }
 
     /// The address with its scheme. Without a port, HAProxy connects to the one that the client has connected to.
@@ -74,18 +73,16 @@ impl<'l> Server<'l> {
 
     /// What Tollgate does not do for this server.
     fn notes(&self) -> Vec<&'static str> {
-        let options = words::options("server", &self.words).into_iter();
-        let mut notes: Vec<_> = options
-            .filter_map(|(_, _, class)| match class {
-                Class::Noted(text) => Some(text),
-                Class::Unknown => Some("it has an option that Tollgate has no equal of"),
-                _ => None,
-            })
-            .collect();
+        let said = |(_, _, class)| match class {
+            Class::Noted(text) => Some(text),
+            Class::Unknown => Some("it has an option that Tollgate has no equal of"),
+            _ => None,
+        };
+        let mut notes: Vec<_> = words::options("server", &self.words).into_iter().filter_map(said).collect();
         if self.has("ssl") && matches!(self.value("verify"), Some("none") | None) {
-            notes.push(
-                "Tollgate always verifies the certificate of the service: name its authority in `tls.ca`",
-            );
+            let text =
+                "Tollgate always verifies the certificate of the service: name its authority in `tls.ca`";
+            notes.push(text);
         }
         if self.value("sni").is_some_and(|sni| !sni.starts_with("str(")) {
             notes.push("name the server in `tls.server_name`: it is the same for all requests");

@@ -57,7 +57,6 @@ pub(super) fn line(line: &Line) -> Class {
     match (class("converted", name), class("converted", &format!("{name}:{of}"))) {
         ((Class::Unknown, _), (Class::Unknown, _)) => match name {
             "option" => class("option", of).0,
-            "compression" => class("compression", of).0,
             name => class("section", name).0,
         },
         _ => Class::Converted,
@@ -96,7 +95,7 @@ mod tests {
         ] {
             assert!(matches!(class(text), Class::Noted(_)), "{text}");
         }
-        for text in ["log global", "tune.ssl.x 1", "option httplog", "compression type a/b"] {
+        for text in ["log global", "tune.ssl.x 1", "option httplog"] {
             assert_eq!(class(text), Class::NeedsNothing, "{text}");
         }
         for text in ["timeout queue 5s", "option httpchk", "acl a path /"] {

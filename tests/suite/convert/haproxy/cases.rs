@@ -978,4 +978,129 @@ backend app
             "GET a.test/part/x/x"
         ]
     ),
+    case!(
+        "paths that are set twice",
+        r"frontend web
+    bind 127.0.0.1:PORT0
+    use_backend groups if { path_beg /user/ }
+    use_backend strip if { path_beg /strip/ }
+    use_backend whole if { path_beg /whole }
+    default_backend app
+backend groups
+    http-request replace-path ^/user/([a-z]+)$ /people/\\1
+    http-request set-path /v2%[path]
+    server one ONE
+backend strip
+    http-request replace-path ^/strip/(.*) /\\1
+    http-request replace-path ^/old/(.*) /new/\\1
+    http-request set-path /v2%[path]
+    server one ONE
+backend whole
+    http-request replace-path ^/whole/([a-z]+)$ /\\1
+    http-request set-path /one
+    server one ONE
+backend app
+    server one ONE",
+        [
+            "GET a.test/user/ann",
+            "GET a.test/user/1",
+            "GET a.test/strip/a?b=1",
+            "GET a.test/strip/old/a",
+            "GET a.test/whole/a?b=1",
+            "GET a.test/whole/1"
+        ]
+    ),
+    case!(
+        "a redirect of a path that was set",
+        r"frontend web
+    bind 127.0.0.1:PORT0
+    http-request set-path /there if { path /whole }
+    http-request replace-path ^/old/(.*) /new/\\1
+    http-request redirect prefix https://new.test if { hdr(host) -i b.test }
+    http-request redirect scheme https if { hdr(host) -i c.test }
+    http-request redirect location /fixed if { hdr(host) -i x.b.test }
+    default_backend app
+backend app
+    redirect prefix https://new.test if { hdr(host) -i x.c.test }
+    server one ONE",
+        [
+            "GET b.test/whole?a=1",
+            "GET b.test/old/x",
+            "GET b.test/x",
+            "GET c.test/whole",
+            "GET c.test/old/x",
+            "GET c.test/x",
+            "GET x.b.test/old/x",
+            "GET x.c.test/old/x",
+            "GET x.c.test/x",
+            "GET a.test/old/x"
+        ]
+    ),
+    case!(
+        "one header several times",
+        "frontend web
+    bind 127.0.0.1:PORT0
+    http-request add-header X-Plan one
+    http-request set-header X-Plan two
+    http-request add-header X-Plan three
+    http-request set-header X-Kind one
+    http-request del-header X-Kind
+    http-request add-header X-Kind two
+    http-request del-header X-User
+    http-request add-header X-User one if { path /x }
+    http-response add-header X-Origin-A one
+    http-response set-header X-Origin-A two
+    http-response del-header X-Powered-By
+    http-response add-header X-Powered-By one
+    default_backend app
+backend app
+    server one ONE",
+        ["GET a.test/ | x-plan: zero | x-user: root", "GET a.test/x | x-user: root | x-kind: zero"]
+    ),
+    case!(
+        "headers of all responses",
+        "frontend web
+    bind 127.0.0.1:PORT0
+    http-request return status 200 content-type text/plain string text-one if { path /reply }
+    http-request redirect location /there if { path /redirect }
+    http-request deny if { path /deny }
+    http-response set-header X-Origin-A frontend
+    http-after-response set-header X-Origin-A after
+    http-after-response set-header X-Frame-Options DENY
+    http-after-response add-header X-Added frontend
+    use_backend api if { path_beg /api/ }
+    default_backend app
+backend api
+    http-request return status 200 content-type text/plain string text-two if { path /api/reply }
+    http-request redirect location /there if { path /api/redirect }
+    http-after-response set-header X-Frame-Options SAMEORIGIN
+    http-after-response set-header X-Backend api
+    http-after-response add-header X-Added backend
+    http-response add-header X-Added response
+    server two TWO
+backend app
+    server one ONE",
+        [
+            "GET a.test/",
+            "GET a.test/reply",
+            "GET a.test/redirect",
+            "GET a.test/deny",
+            "GET a.test/api/",
+            "GET a.test/api/reply",
+            "GET a.test/api/redirect"
+        ]
+    ),
+    case!(
+        "compression that nothing gets to",
+        "frontend web
+    bind 127.0.0.1:PORT0
+    http-request deny if { path_beg / }
+    default_backend app
+backend app
+    compression algo gzip
+    compression type text/plain
+    server one ONE",
+        ["GET a.test/"],
+        ["compression"]
+    ),
 ];
