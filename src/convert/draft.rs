@@ -550,6 +550,8 @@ mod tests {
         let prefix = |text: &str| Path::Prefix(text.to_owned());
         let replace = |prefix: &str, by: &str| PathEdit::Replace { prefix: prefix.into(), by: by.into() };
         let prepend = |text: &str| PathEdit::Prepend(text.into());
+        let template = |text: &str| PathEdit::Template(text.into());
+        let of_group = || Path::Regex("^/u/(?P<g>.*)$".into());
         for (path, edits, expected) in [
             (prefix("/api/"), vec![replace("/api/", "/")], "/api/* strip_prefix /api"),
             (prefix("/api/"), vec![replace("/api", "")], "/api/* strip_prefix /api"),
@@ -563,6 +565,10 @@ mod tests {
             (Path::Regex("^/a/.*x$".into()), vec![replace("/a/", "/")], "~^/a/(?P<rest>.*x)$ path /{rest}"),
             (Path::Regex("^/a/x|y".into()), vec![replace("/a/", "/")], "no"),
             (Path::Regex("x".into()), vec![prepend("/a")], "no"),
+            (of_group(), vec![template("/p/{g}"), prepend("/v{2}")], "~^/u/(?P<g>.*)$ path /v{{2}}/p/{g}"),
+            (of_group(), vec![template("/p/{g}"), PathEdit::Whole("/x".into())], "~^/u/(?P<g>.*)$ path /x"),
+            (of_group(), vec![template("/p/{g}"), replace("/p/", "/")], "no"),
+            (prefix("/u/"), vec![template("/p/{g}")], "no"),
         ] {
             let edits: Vec<Edit> = edits.into_iter().map(Edit::Path).collect();
             let found = match rewritten(&path, &edits) {

@@ -320,7 +320,7 @@ fn tests_are_no_narrower_than_the_source() {
         let (routes, _) = frontend(&format!("use_backend web if {{ {test} }}"));
         assert_eq!(routes.last().unwrap(), CLOSED, "{test}: {routes:?}");
     }
-    is_noted("http-request deny if nobody", "there is no ACL `nobody`", &[REFUSED]);
+    is_noted("http-request deny if nobody", "does not test `nobody`", &[REFUSED]);
     is_noted(
         "http-request deny if { method TRACK }",
         "TRACK",
@@ -490,9 +490,10 @@ fn headers_are_changed() {
     is_noted("http-request set-header Connection close", "each connection", &[OPEN]);
     // Tollgate's own is not removed with those of clients.
     is_noted("http-request del-header x-f -m beg", "beginnings", &[CLOSED]);
-    // Responses that HAProxy makes itself have only what `http-after-response` sets.
+    // Responses that HAProxy makes itself have only what `http-after-response` sets, which comes last.
     becomes(
-        "http-after-response set-header X-A b\nhttp-response set-header X-B c\nredirect scheme https if { path /a }",
+        "http-after-response set-header X-A b\nhttp-response set-header X-A a\nhttp-response set-header X-B c\n\
+         redirect scheme https if { path /a }",
         &[
             "{ path: /a, redirect: { scheme: https, status: 302 }, response_headers: { set: { x-a: b } } }",
             "{ path: /*, upstream: web, response_headers: { set: { x-a: b, x-b: c } } }",
@@ -523,6 +524,15 @@ fn paths_are_rewritten() {
         let (routes, notes) = frontend(&format!("http-request {lines}"));
         assert_eq!((routes[0].as_str(), notes.len()), (route, 0), "{lines}");
     }
+    // A redirect keeps the path as it is then.
+    is_noted(
+        "http-request set-path /x if { path /a }\nhttp-request redirect prefix https://b.com",
+        "as the client sent it",
+        &[
+            "{ path: /a, reply: { status: 501 } }",
+            "{ path: /*, redirect: { scheme: https, host: b.com, status: 302 } }",
+        ],
+    );
     for lines in ["set-uri /x", "replace-path (?=a)b /x", "set-path %[path,lower]", "set-query a=1"] {
         is_noted(&format!("http-request {lines}"), "", &[CLOSED]);
     }
