@@ -55,7 +55,7 @@ impl<'d> Kong<'d> {
             found.all.push((name, item));
         }
         for item in root.items("keyauth_credentials") {
-            self.tell(item, "the commands below do not read this key: add it to keys.yaml");
+            self.tell(item, "the commands for keys.yaml do not read this key: add it");
             let consumer = item.fields().take("consumer").and_then(reference).unwrap_or_default();
             found.keys.push((found.name(consumer), item));
         }
@@ -117,13 +117,12 @@ impl<'d> Kong<'d> {
     /// Adds `api_keys`.
     pub(super) fn finish_consumers(&mut self) {
         let plugins = self.key_plugins();
-        let Some(first) = plugins.first() else {
+        if plugins.is_empty() {
             if let Some((_, item)) = self.consumers.keys.first().cloned() {
                 self.tell(item, "no plugin of this file asks for these keys: not converted");
             }
             return;
-        };
-        let file = first.item.place().file;
+        }
         let (mut from, mut comments): (Vec<Map>, Vec<Comment>) = (Vec::new(), Vec::new());
         for plugin in &plugins {
             let config = plugin.config();
@@ -162,7 +161,9 @@ impl<'d> Kong<'d> {
             }
             comments.extend(fields.text("ttl").map(|_| item.note("`ttl`: write `expires` into keys.yaml")));
         }
-        comments.extend(commands(&file));
+        let text =
+            "keys.yaml has hashes of keys: docs/migration/kong-key-auth.md has the commands that write it.";
+        comments.push(Comment::Plain(text.to_owned()));
         self.draft.settings.set("api_keys", Node { comments, ..Node::from(keys) });
     }
 }
@@ -187,17 +188,4 @@ fn sources(config: &Fields<'_>) -> Vec<Map> {
         sources.extend(in_query.then(|| Map::new().with("query", name)));
     }
     sources
-}
-
-/// How to write keys.yaml: a secret is not copied.
-fn commands(file: &str) -> Vec<Comment> {
-    let text = format!(
-        r#"keys.yaml has hashes of keys. To write it with yq:
-echo "keys:" > keys.yaml
-yq -r '.consumers[] | (.username // .custom_id) as $n | .keyauth_credentials // [] | .[] | .key+" "+$n' \
-{file} | while read -r key customer; do
-hash=$(printf %s "$key" | sha256sum | cut -d" " -f1); id=$(printf %s "$hash" | cut -c1-10)
-echo " - {{ id: \"$id\", hash: \"sha256:$hash\", customer: \"$customer\" }}" >> keys.yaml; done"#
-    );
-    text.lines().map(|line| Comment::Plain(line.to_owned())).collect()
 }

@@ -10,7 +10,7 @@ use super::{
     values::{all_read, flag, given, ignore, number},
 };
 use crate::convert::{
-    condition::{Condition, Host, Test, ValueKind},
+    condition::{Condition, Host, Test, ValueKind, is_host},
     document::{Fields, Item},
     draft::is_field_name,
     site::{Action, Edit, Effect, PathEdit, Rule},
@@ -212,11 +212,6 @@ fn conditions(fields: &Fields<'_>) -> (Vec<Condition>, BTreeSet<&'static str>) {
 
 fn host(text: &str) -> Condition {
     let text = text.to_ascii_lowercase();
-    let is_host = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
-            && text.split('.').all(|label| (1..=63).contains(&label.len()))
-    };
     match (text.split_once(':'), text.strip_prefix("*.")) {
         (Some((name, _)), _) => {
             Condition::between(Condition::NEVER, host(name), "hosts are compared without ports")
