@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU16;
 
-use super::{headers, source::is_host};
+use super::headers;
 use crate::convert::{
+    condition::is_host,
     draft::literal,
     site::{Action, Effect},
     yaml::Map,
@@ -138,7 +139,7 @@ fn origin(text: &str) -> Option<Map> {
     let (scheme, host) = text.split_once("://").filter(|(scheme, _)| ["http", "https"].contains(scheme))?;
     let (host, port) = host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port)));
     let port = port.map(str::parse::<NonZeroU16>).transpose().ok()?;
-    is_host(&host.to_ascii_lowercase()).then_some(())?;
+    is_host(host).then_some(())?;
     let mut map = Map::new().with("scheme", scheme).with("host", host);
     map.extend_some("port", port.map(|port| u64::from(port.get())));
     Some(map)

@@ -1,14 +1,19 @@
 //! ACLs and conditions of lines.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    ops::RangeInclusive,
+    slice,
+};
 
 use super::{
-    source::{Source, is_host},
+    source::Source,
     syntax::Line,
     tests_of_paths::{path_test, url_test},
 };
 use crate::convert::{
-    condition::{Condition, Doubt, Host, Test, ValueKind},
+    condition::{Condition, Doubt, Host, Test, ValueKind, is_host},
     draft::is_field_name,
     networks::Networks,
     path::expression,
@@ -97,23 +102,19 @@ impl<'c> Scope<'c> {
         if line.is_in_doubt {
             return Condition::unknown_place("the environment of HAProxy decides about this line");
         }
-        let condition = match self.terms(words) {
-            _ if words.is_empty() => Condition::ALWAYS,
-            Ok(terms) => any(terms.iter().map(|term| all(term.iter().map(|one| self.factor(one)))).collect()),
-            Err(why) => Condition::unknown(why),
-        };
+        let term = |term: &Vec<Factor<'c>>| all(term.iter().map(|one| self.factor(one)));
+        let condition = any(self.terms(words).iter().map(term).collect());
         if is_unless { condition.not() } else { condition }
     }
 
     /// The condition of a line apart from rates, and each rate with the rest of its condition.
     pub(super) fn limits(&self, line: &'c Line) -> (Condition, Vec<(Condition, RateTest)>) {
         let (_, is_unless, words) = split(line);
-        let is_plain = is_unless || line.is_in_doubt || words.is_empty();
-        let Some(terms) = self.terms(words).ok().filter(|_| !is_plain) else {
+        if is_unless || line.is_in_doubt {
             return (self.condition(line), Vec::new());
-        };
+        }
         let (mut plain, mut rates) = (Vec::new(), Vec::new());
-        for term in terms {
+        for term in self.terms(words) {
             let has_rate = |one: &Factor<'c>| {
                 !one.is_not && one.alternatives.iter().any(|words| self.rate(words).is_some())
             };
@@ -134,8 +135,8 @@ impl<'c> Scope<'c> {
         (any(plain), rates)
     }
 
-    /// `a b || c` as alternatives of lists of ACLs.
-    fn terms(&self, words: &'c [String]) -> Result<Vec<Vec<Factor<'c>>>, String> {
+    /// `a b || c` as alternatives of lists of ACLs. One that no line defines is a test itself, which HAProxy may know.
+    fn terms(&self, words: &'c [String]) -> Vec<Vec<Factor<'c>>> {
         let mut terms: Vec<Vec<Factor<'c>>> = vec![Vec::new()];
         let (mut index, mut is_not) = (0, false);
         while let Some(word) = words.get(index) {
@@ -151,22 +152,21 @@ impl<'c> Scope<'c> {
             let alternatives = match name {
                 "" => continue,
                 "{" => {
-                    let length = words.iter().skip(index).position(|word| word == "}");
-                    let length = length.ok_or("its `{` is not closed")?;
+                    let rest = &words[index..];
+                    let length = rest.iter().position(|word| word == "}").unwrap_or(rest.len());
                     index += length + 1;
-                    vec![&words[index - length - 1..index - 1]]
+                    vec![&rest[..length]]
                 }
                 name => match self.acls.get(name) {
                     Some(tests) => tests.clone(),
-                    None if self.built_in(name).is_some() => vec![std::slice::from_ref(word)],
-                    None => return Err(format!("there is no ACL `{name}`")),
+                    None => vec![slice::from_ref(word)],
                 },
             };
             if let Some(term) = terms.last_mut() {
-                term.push(Factor { is_not: std::mem::take(&mut is_not), alternatives });
+                term.push(Factor { is_not: mem::take(&mut is_not), alternatives });
             }
         }
-        Ok(terms)
+        terms
     }
 
     fn factor(&self, factor: &Factor<'c>) -> Condition {
@@ -178,13 +178,12 @@ impl<'c> Scope<'c> {
         let shown = words.join(" ");
         let unknown = || Condition::unknown(format!("Tollgate does not test `{shown}`"));
         if let [name] = words
-            && let Some(condition) = self.built_in(name.trim_start_matches('!'))
+            && let Some(condition) = built_in(name.trim_start_matches('!'))
         {
             return condition;
         }
         let asked = match self.asked(words) {
-            Ok(Some(asked)) => asked,
-            Ok(None) => return unknown(),
+            Ok(asked) => asked,
             Err(why) => return Condition::unknown(why),
         };
         let is_of_request =
@@ -203,7 +202,7 @@ impl<'c> Scope<'c> {
         let each = |test: &dyn Fn(&str) -> Condition| {
             Some(any(asked.values.iter().map(|value| test(value)).collect()))
         };
-        let is_plain = asked.converters.is_empty();
+        let (is_plain, is_text) = (asked.converters.is_empty(), asked.kind == "str");
         let is_insensitive = asked.is_insensitive || asked.converters.contains("lower");
         let has_no_upper = asked.values.iter().all(|value| !value.contains(char::is_uppercase));
         match (asked.name, asked.argument.to_ascii_lowercase().as_str()) {
@@ -225,25 +224,22 @@ impl<'c> Scope<'c> {
             ("path" | "url", "") | ("hdr" | "fhdr", "host") => {
                 Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`")))
             }
-            ("hdr" | "fhdr" | "cook" | "urlp" | "url_param", _) if is_plain && asked.kind == "str" => {
+            ("hdr" | "fhdr" | "cook" | "urlp" | "url_param", _) if is_plain && is_text => {
                 each(&|value| value_test(asked, value, shown))
             }
             // HAProxy compares those that it knows itself letter by letter, whatever it is told.
-            ("method", "") if is_plain && asked.kind == "str" => {
+            ("method", "") if is_plain && is_text => {
                 Some(Condition::methods(asked.values.iter().map(String::as_str)))
             }
-            ("src", "") if is_plain && matches!(asked.kind, "str" | "ip") => {
-                Some(addresses(&asked.values, shown))
+            ("src", "") if is_plain && (is_text || asked.kind == "ip") => {
+                Some(addresses(asked.values.iter().map(String::as_str), shown))
             }
-            ("ssl_fc", "") if is_plain && asked.values.iter().all(|value| value == "1") => {
+            ("ssl_fc", "") if is_plain && is_text && asked.values.iter().all(|value| value == "1") => {
                 Some(self.source.at(|bound| bound.is_tls))
             }
-            ("dst_port", "") if is_plain => {
+            ("dst_port", "") if is_plain && is_text => {
                 let ranges = asked.values.iter().map(|value| range(value)).collect::<Option<Vec<_>>>()?;
-                Some(
-                    self.source
-                        .at(|bound| ranges.iter().any(|(from, to)| (*from..=*to).contains(&bound.port))),
-                )
+                Some(self.source.at(|bound| ranges.iter().any(|range| range.contains(&bound.port))))
             }
             ("always_true", "") => Some(Condition::ALWAYS),
             ("always_false", "") => Some(Condition::NEVER),
@@ -251,29 +247,11 @@ impl<'c> Scope<'c> {
         }
     }
 
-    /// The ACLs that HAProxy has itself.
-    fn built_in(&self, name: &str) -> Option<Condition> {
-        let local = |networks: &[&str]| {
-            addresses(&networks.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), name)
-        };
-        Some(match name {
-            "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" | "HTTP_URL_SLASH" => Condition::ALWAYS,
-            "FALSE" | "HTTP_URL_STAR" => Condition::NEVER,
-            "METH_GET" => Condition::methods(["GET", "HEAD"]),
-            "METH_CONNECT" | "METH_DELETE" | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT"
-            | "METH_TRACE" => Condition::method(&name["METH_".len()..]),
-            "LOCALHOST" => {
-                let why = "it depends on the version of HAProxy whether `::1` is LOCALHOST";
-                Condition::between(local(&["127.0.0.0/8"]), local(&["127.0.0.0/8", "::1"]), why)
-            }
-            "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_3.0" | "HTTP_CONTENT" | "HTTP_URL_ABS"
-            | "RDP_COOKIE" => Condition::unknown(format!("Tollgate does not test `{name}`")),
-            _ => return None,
-        })
-    }
-
-    /// Tells the words of a test apart. `None`: it is none that Tollgate knows.
-    fn asked<'w>(&self, words: &'w [String]) -> Result<Option<Asked<'w>>, String> {
+    /// Tells the words of a test apart.
+    ///
+    /// # Errors
+    /// Why nobody can.
+    fn asked<'w>(&self, words: &'w [String]) -> Result<Asked<'w>, String> {
         let Some((fetch, rest)) = words.split_first() else {
             return Err("the environment of HAProxy decides about this condition".to_owned());
         };
@@ -295,7 +273,8 @@ impl<'c> Scope<'c> {
                     asked.values.extend(values);
                 }
                 "--" => break,
-                flag if flag.starts_with('-') => return Ok(None),
+                // A kind of comparison that is none.
+                flag if flag.starts_with('-') => asked.kind = flag,
                 value => {
                     asked.values.push(value.to_owned());
                     break;
@@ -303,7 +282,7 @@ impl<'c> Scope<'c> {
             }
         }
         asked.values.extend(rest.cloned());
-        Ok(Some(asked))
+        Ok(asked)
     }
 
     /// A host, as `hdr(host)` and its like compare it.
@@ -344,7 +323,7 @@ impl<'c> Scope<'c> {
 
     /// A comparison of a rate.
     fn rate(&self, words: &[String]) -> Option<RateTest> {
-        let asked = self.asked(words).ok()??;
+        let asked = self.asked(words).ok()?;
         let mut arguments = asked.argument.split(',').map(str::trim).filter(|text| !text.is_empty());
         let (counter, tracked) = if let Some(rest) = asked.name.strip_prefix("sc_") {
             (rest, Some(arguments.next()?.parse().ok()?))
@@ -384,14 +363,32 @@ pub(super) fn fetched(text: &str) -> (&str, &str, &str) {
     }
 }
 
-/// `80` or `8000:8999`.
-fn range(text: &str) -> Option<(u16, u16)> {
-    let (from, to) = text.split_once(':').unwrap_or((text, text));
-    Some((from.parse().ok()?, to.parse().ok()?))
+/// The ACLs that HAProxy has itself.
+fn built_in(name: &str) -> Option<Condition> {
+    Some(match name {
+        "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" | "HTTP_URL_SLASH" => Condition::ALWAYS,
+        "FALSE" | "HTTP_URL_STAR" => Condition::NEVER,
+        "METH_GET" => Condition::methods(["GET", "HEAD"]),
+        "METH_CONNECT" | "METH_DELETE" | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT"
+        | "METH_TRACE" => Condition::method(&name["METH_".len()..]),
+        "LOCALHOST" => {
+            let why = "it depends on the version of HAProxy whether `::1` is LOCALHOST";
+            let [inner, outer] = [&["127.0.0.0/8"][..], &["127.0.0.0/8", "::1"]]
+                .map(|all| addresses(all.iter().copied(), name));
+            Condition::between(inner, outer, why)
+        }
+        _ => return None,
+    })
 }
 
-fn addresses(values: &[String], shown: &str) -> Condition {
-    match Networks::parse(values.iter().map(String::as_str)) {
+/// `80` or `8000:8999`.
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (from, to) = text.split_once(':').unwrap_or((text, text));
+    Some(from.parse().ok()?..=to.parse().ok()?)
+}
+
+fn addresses<'v>(values: impl Iterator<Item = &'v str>, shown: &str) -> Condition {
+    match Networks::parse(values) {
         Ok(networks) => Test::Addresses(networks).into(),
         // The text may be of a file, which may be any file.
         Err(_) => {

@@ -90,8 +90,7 @@ pub(super) fn limit<'c>(
     }
     for tracker in trackers {
         let counted = tracker.counted.clone();
-        let both =
-            if *when == Condition::ALWAYS { counted.clone() } else { when.clone().and(counted.clone()) };
+        let both = when.clone().and(counted.clone());
         if rate.tracked.is_none() && counted != Condition::ALWAYS {
             let others = when.clone().and(counted.clone().not());
             run.close(line, others, "it also denies requests that do not count");

@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::syntax::{Line, Section};
-use crate::convert::{condition::Condition, condition::Test, read};
+use crate::convert::{
+    condition::{Condition, Test, is_host},
+    read,
+};
 
 /// A listener that is opened.
 pub(super) struct Bound<'c> {
@@ -103,12 +106,4 @@ impl<'c> Source<'c> {
         let names = self.listeners.iter().filter(|bound| is_met(bound));
         Test::Listeners(names.map(|bound| bound.name.clone()).collect()).into()
     }
-}
-
-/// Whether this can be a host of a route. It is in lower case.
-pub(super) fn is_host(text: &str) -> bool {
-    let is_label = |label: &str| {
-        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-    };
-    text.split('.').all(is_label)
 }

@@ -1,11 +1,12 @@
 //! Servers, balancing, health checks and timeouts of a backend: upstreams.
 
 use super::{
-    source::{Source, is_host},
+    source::Source,
     syntax::Line,
     words::{self, Class},
 };
 use crate::convert::{
+    condition::is_host,
     draft::{duration, is_field_name},
     yaml::{Comment, Map, Node},
 };
@@ -207,16 +208,17 @@ fn timeouts(lines: &[&Line], comments: &mut Vec<Comment>) -> Map {
 fn tls(source: &Source<'_>, servers: &[&Server<'_>]) -> Map {
     let mut tls = Map::new();
     for server in servers.iter().filter(|server| server.has("ssl")) {
-        for (word, base, setting) in
-            [("ca-file", "ca-base", "ca"), ("crt", "crt-base", "cert"), ("crt", "crt-base", "key")]
+        for (word, base, settings) in
+            [("ca-file", "ca-base", &["ca"][..]), ("crt", "crt-base", &["cert", "key"])]
         {
             if let Some(file) = server.value(word).filter(|file| !file.starts_with('@')) {
-                tls.set(setting, source.file(file, Some(base)).display().to_string());
+                let file = source.file(file, Some(base)).display().to_string();
+                settings.iter().for_each(|setting| tls.set(setting, file.as_str()));
             }
         }
         let named = server.value("sni").and_then(|sni| sni.strip_prefix("str(")?.strip_suffix(')'));
-        let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_.:-".contains(c));
-        tls.extend_some("server_name", named.or(server.value("verifyhost")).filter(is_name));
+        let named = named.or(server.value("verifyhost")).filter(|name| is_host(name));
+        tls.extend_some("server_name", named);
     }
     tls
 }
@@ -224,41 +226,32 @@ fn tls(source: &Source<'_>, servers: &[&Server<'_>]) -> Map {
 /// Checks of health, if any server has them.
 fn health(lines: &[&Line], servers: &[&Server<'_>], comments: &mut Vec<Comment>) -> Option<Map> {
     let first = servers.iter().find(|server| server.has("check"))?;
-    let (mut health, mut is_get) = (Map::new(), false);
-    for line in lines {
-        match (line.word(0), line.word(1)) {
-            ("option", "httpchk") => {
-                is_get = line.word(2) == "GET";
-                let path = line.words.iter().find(|word| word.starts_with('/'));
-                health.set("path", path.map_or("/", String::as_str));
-                // `HTTP/1.1\r\nHost: a.example.com`
-                let text = line.words.join(" ").to_ascii_lowercase();
-                set_host(&mut health, text.split("\r\n").find_map(|field| field.strip_prefix("host:")));
-            }
-            ("http-check", "send") => {
+    let chosen = lines.iter().rfind(|line| line.word(0) == "option" && line.word(1) == "httpchk");
+    let mut health = chosen.map_or_else(|| Map::new().with("type", "tcp"), |line| asked(line));
+    let mut is_get = chosen.is_none_or(|line| line.word(2) == "GET");
+    for line in lines.iter().filter(|line| matches!(line.word(0), "http-check" | "tcp-check")) {
+        let said = match line.word(1) {
+            "send" if chosen.is_some() => {
                 is_get |= line.after("meth") == Some("GET");
                 health.extend_some("path", line.after("uri").filter(|uri| uri.starts_with('/')));
-                match line.after("hdr") {
-                    Some(name) if name.eq_ignore_ascii_case("host") => {
-                        set_host(&mut health, line.after(name));
-                    }
-                    None if !line.has("body") => {}
-                    _ => comments.push(line.note("Tollgate's checks have no other headers and no body")),
-                }
+                let name = line.after("hdr");
+                let host = name.filter(|name| name.eq_ignore_ascii_case("host"));
+                health.extend_some("host", host.and_then(|name| line.after(name)).filter(is_authority));
+                (name != host || line.has("body"))
+                    .then_some("Tollgate's checks have no other headers and no body")
             }
-            ("http-check", "expect") => match (line.word(2), statuses(line.word(3))) {
-                ("status", Some(statuses)) => health.set("statuses", statuses),
-                _ => comments.push(line.note("list `statuses` in `health`: see docs/upstreams.md")),
-            },
-            ("http-check" | "tcp-check", _) => comments.push(line.note("see `health` in docs/upstreams.md")),
-            _ => {}
-        }
+            "expect" if line.word(2) == "status" && chosen.is_some() => {
+                let statuses = statuses(line.word(3));
+                let is_known = statuses.is_some();
+                health.extend_some("statuses", statuses);
+                (!is_known).then_some("list `statuses` in `health`: see docs/upstreams.md")
+            }
+            _ => Some("see `health` in docs/upstreams.md"),
+        };
+        comments.extend(said.map(|text| line.note(text)));
     }
-    let chosen = lines.iter().rfind(|line| line.word(0) == "option" && line.word(1) == "httpchk");
-    match chosen {
-        None => health = Map::new().with("type", "tcp"),
-        Some(line) if !is_get => comments.push(line.note("Tollgate's checks are GET requests")),
-        Some(_) => {}
+    if let Some(line) = chosen.filter(|_| !is_get) {
+        comments.push(line.note("Tollgate's checks are GET requests"));
     }
     let time = |name: &str| milliseconds(first.value(name)?).filter(|time| *time >= 100);
     health.extend_some("interval", time("inter").map(duration));
@@ -269,16 +262,26 @@ fn health(lines: &[&Line], servers: &[&Server<'_>], comments: &mut Vec<Comment>)
     Some(health)
 }
 
-fn set_host(health: &mut Map, host: Option<&str>) {
-    let is_host = |host: &&str| is_host(host.split(':').next().unwrap_or_default());
-    health.extend_some("host", host.map(str::trim).filter(is_host));
+/// `option httpchk GET /health HTTP/1.1\r\nHost: a.example.com`.
+fn asked(line: &Line) -> Map {
+    let path = line.words.iter().find(|word| word.starts_with('/'));
+    let text = line.words.join(" ").to_ascii_lowercase();
+    let host = text.split("\r\n").find_map(|field| field.strip_prefix("host:"));
+    let mut health = Map::new().with("path", path.map_or("/", String::as_str));
+    health.extend_some("host", host.map(str::trim).filter(is_authority));
+    health
+}
+
+/// A host, perhaps with a port.
+fn is_authority(text: &&str) -> bool {
+    is_host(text.split(':').next().unwrap_or_default())
 }
 
 /// `200,204` or `200-299`.
 fn statuses(text: &str) -> Option<Vec<String>> {
     let is_status =
         |text: &str| text.len() == 3 && text.parse::<u16>().is_ok_and(|status| (100..600).contains(&status));
-    let list: Vec<&str> = text.split(',').collect();
-    let is_known = list.iter().all(|range| range.split('-').all(is_status) && range.len() <= 7);
-    is_known.then(|| list.into_iter().map(str::to_owned).collect())
+    let list: Vec<String> = text.split(',').map(str::to_owned).collect();
+    let is_known = |range: &String| range.split('-').all(is_status) && range.len() <= 7;
+    list.iter().all(is_known).then_some(list)
 }
