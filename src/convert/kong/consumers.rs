@@ -4,16 +4,13 @@ use super::{
     Effects, Kong, always,
     scopes::Plugin,
     transformers::is_header,
-    values::{all_read, flag, ignore, is_named, reference},
+    values::{all_read, flag, ignore, is_named},
 };
 use crate::convert::{
     document::{Fields, Item},
     site::{Edit, Effect, HeaderChange},
     yaml::{Comment, Map, Node},
 };
-
-/// The shortest key that Tollgate takes, in characters.
-const SHORTEST_KEY: usize = 16;
 
 /// Headers in which Kong tells services who asks, and which clients cannot send.
 const IDENTITY: [&str; 4] =
@@ -29,7 +26,7 @@ pub(super) const OTHERS: &str = "basicauth_credentials hmacauth_credentials oaut
 #[derive(Default)]
 pub(super) struct Consumers<'d> {
     pub(super) all: Vec<(String, Item<'d>)>,
-    keys: Vec<(String, Item<'d>)>,
+    keys: Vec<Item<'d>>,
 }
 
 impl<'d> Consumers<'d> {
@@ -47,7 +44,7 @@ impl<'d> Kong<'d> {
             let fields = item.fields();
             let name = ["username", "custom_id", "id"].iter().find_map(|key| fields.text(key));
             let name = name.unwrap_or_default().to_owned();
-            found.keys.extend(fields.items("keyauth_credentials").into_iter().map(|key| (name.clone(), key)));
+            found.keys.extend(fields.items("keyauth_credentials"));
             ignore(&fields, "username custom_id plugins groups acls");
             if let Err(text) = all_read(&fields) {
                 self.tell(item, format!("the consumer `{name}`: {text}; give it an API key"));
@@ -56,8 +53,7 @@ impl<'d> Kong<'d> {
         }
         for item in root.items("keyauth_credentials") {
             self.tell(item, "the commands for keys.yaml do not read this key: add it");
-            let consumer = item.fields().take("consumer").and_then(reference).unwrap_or_default();
-            found.keys.push((found.name(consumer), item));
+            found.keys.push(item);
         }
         self.consumers = found;
     }
@@ -118,7 +114,7 @@ impl<'d> Kong<'d> {
     pub(super) fn finish_consumers(&mut self) {
         let plugins = self.key_plugins();
         if plugins.is_empty() {
-            if let Some((_, item)) = self.consumers.keys.first().cloned() {
+            if let Some(item) = self.consumers.keys.first().copied() {
                 self.tell(item, "no plugin of this file asks for these keys: not converted");
             }
             return;
@@ -151,15 +147,9 @@ impl<'d> Kong<'d> {
         }
         let headers = self.has_usernames().then(|| Map::new().with("customer", USERNAME));
         keys.extend_some("headers", headers);
-        for (name, item) in &self.consumers.keys {
-            let fields = item.fields();
-            let key = fields.text("key").unwrap_or_default();
-            if !key.contains('$') && key.chars().count() < SHORTEST_KEY {
-                let text =
-                    format!("the key of {name} has less than {SHORTEST_KEY} characters: make a new one");
-                comments.push(item.note(text));
-            }
-            comments.extend(fields.text("ttl").map(|_| item.note("`ttl`: write `expires` into keys.yaml")));
+        for item in &self.consumers.keys {
+            let ttl = item.fields().text("ttl");
+            comments.extend(ttl.map(|_| item.note("`ttl`: write `expires` into keys.yaml")));
         }
         let text =
             "keys.yaml has hashes of keys: docs/migration/kong-key-auth.md has the commands that write it.";

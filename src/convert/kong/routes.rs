@@ -25,7 +25,8 @@ const NEEDS_NOTHING: &str = "name plugins service hosts methods headers paths pr
 const GRPC: [&str; 3] = ["application/grpc", "application/grpc+proto", "application/grpc+json"];
 
 /// Conditions that are not compared.
-const UNKNOWN: [(&str, &str); 3] = [
+const UNKNOWN: [(&str, &str); 4] = [
+    ("snis", "Tollgate does not choose routes by SNI"),
     ("sources", "routes do not choose by address"),
     ("destinations", "Tollgate does not compare the addresses of listeners"),
     ("expression", "expressions are not read"),
@@ -114,7 +115,6 @@ impl<'d> Kong<'d> {
         let mut rules = Vec::new();
         let protocols = fields.texts("protocols");
         let has = |names: [&str; 2]| protocols.iter().any(|one| names.contains(one));
-        self.needs_tls |= given(fields, "snis").is_some();
         if has(["https", "grpcs"]) && !has(["http", "grpc"]) {
             self.needs_tls = true;
             let effect = match number(fields, "https_redirect_status_code") {
@@ -202,10 +202,6 @@ fn conditions(fields: &Fields<'_>) -> (Vec<Condition>, BTreeSet<&'static str>) {
     for (key, why) in UNKNOWN {
         parts.extend(given(fields, key).map(|_| (key, Condition::unknown_place(why))));
     }
-    // Without TLS, they are not compared.
-    let http = Condition::from(Test::Listeners([HTTP.to_owned()].into()));
-    let sni = Condition::Any(vec![http, Condition::unknown_place("Tollgate does not choose routes by SNI")]);
-    parts.extend(given(fields, "snis").map(|_| ("snis", sni)));
     let kinds = parts.iter().map(|(kind, _)| *kind).collect();
     (parts.into_iter().map(|(_, condition)| condition).collect(), kinds)
 }
