@@ -2,17 +2,12 @@
 
 use std::num::NonZeroU16;
 
-use super::headers;
 use crate::convert::{
     condition::is_host,
     draft::literal,
     site::{Action, Effect},
     yaml::Map,
 };
-
-/// What a reply of Tollgate lacks.
-const NO_FILES: &str =
-    "a reply of Tollgate has its text in proxy.yaml: write `reply: { body: \"${file:PATH}\" }`";
 
 /// The status of a `deny`, `tarpit` or `return`. `None`: it cannot be read.
 fn status(words: &[&str], otherwise: u16) -> Option<u16> {
@@ -61,14 +56,9 @@ pub(super) fn returned(words: &[&str]) -> Effect {
             "string" => reply.set("body", value),
             "lf-string" if !value.contains('%') => reply.set("body", value),
             "lf-string" => return close("a reply of Tollgate has no variables"),
-            "hdr" => {
-                let (name, text) = (value.to_ascii_lowercase(), words.next().and_then(headers::text));
-                match text.filter(|text| !text.contains('{') && headers::is_of_replies(&name)) {
-                    Some(text) => reply.change("headers", |headers| headers.set(&name, text.as_str())),
-                    None => return close("a reply of Tollgate cannot have this header"),
-                }
+            _ => {
+                return close("a reply of Tollgate has its text in proxy.yaml: write `reply` into the route");
             }
-            _ => return close(NO_FILES),
         }
     }
     Effect::Act(Action::Reply(reply))

@@ -70,7 +70,7 @@ pub(super) fn split(line: &Line) -> (&[String], bool, &[String]) {
 }
 
 /// One of these, without a list around a single one.
-pub(super) fn any(mut list: Vec<Condition>) -> Condition {
+fn any(mut list: Vec<Condition>) -> Condition {
     if list.len() == 1 { list.remove(0) } else { Condition::Any(list) }
 }
 

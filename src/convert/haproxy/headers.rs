@@ -21,7 +21,6 @@ pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when
     let fixed = || OF_CONNECTIONS.split(' ').chain(["host"]);
     match words {
         _ if name == "host" && is_request => {
-            push(run, line, when.clone(), HeaderChange::Set(name, "-".to_owned()));
             run.close(line, when, "`host: rewrite` of the upstream sends the host of the endpoint");
         }
         _ if fixed().any(|known| known == name) => {
@@ -92,14 +91,8 @@ fn set<'c>(run: &mut Run<'c>, line: &'c Line, (action, name, value): (&str, &str
     push(run, line, when, change);
 }
 
-/// Whether a reply of Tollgate can have this header.
-pub(super) fn is_of_replies(name: &str) -> bool {
-    is_field_name(name)
-        && !OF_CONNECTIONS.split(' ').chain(["content-type", "date"]).any(|known| known == name)
-}
-
 /// The value of a header with Tollgate's placeholders. `None` if a fetch in it has no equal.
-pub(super) fn text(value: &str) -> Option<String> {
+fn text(value: &str) -> Option<String> {
     if value.chars().any(char::is_control) {
         return None;
     }

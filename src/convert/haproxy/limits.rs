@@ -4,7 +4,7 @@ use std::ptr;
 
 use super::{
     Output,
-    conditions::{RateTest, Scope, any, fetched},
+    conditions::{RateTest, Scope, fetched},
     rules::Run,
     syntax::{Line, Section},
     upstreams::milliseconds,
@@ -79,7 +79,7 @@ pub(super) fn limit<'c>(
                 None => tracker.key == "src" && (named.is_some() || ptr::eq(tracker.table, run.section)),
             }
     };
-    let trackers = joined(run.trackers.iter().filter(reads));
+    let trackers: Vec<Tracker<'c>> = run.trackers.iter().filter(reads).cloned().collect();
     if trackers.is_empty() {
         return match rate.tracked {
             Some(_) => {
@@ -108,19 +108,6 @@ pub(super) fn limit<'c>(
             Err(text) => run.close(line, both, &text),
         }
     }
-}
-
-/// Those that count with the same key in the same table as one.
-fn joined<'t, 'c: 't>(all: impl Iterator<Item = &'t Tracker<'c>>) -> Vec<Tracker<'c>> {
-    let mut joined: Vec<Tracker<'c>> = Vec::new();
-    for tracker in all {
-        let same = |known: &&mut Tracker<'c>| known.key == tracker.key && ptr::eq(known.table, tracker.table);
-        match joined.iter_mut().find(same) {
-            Some(known) => known.counted = any(vec![known.counted.clone(), tracker.counted.clone()]),
-            None => joined.push(tracker.clone()),
-        }
-    }
-    joined
 }
 
 /// The policy for a rate of requests that meet `both`. `None`: it is another setting.
@@ -161,10 +148,7 @@ fn policy<'c>(
         return Ok(None);
     }
     let map = rate_map(tracker, rate, &key, most)?;
-    let others = |rule: &Rule| matches!(rule.effect, Effect::Limit { .. });
-    let several =
-        run.rules.iter().any(others).then_some("a request that another policy denies does not count here");
-    let comments = note.into_iter().chain(several).map(|text| tracker.line.note(text)).collect();
+    let comments = note.into_iter().map(|text| tracker.line.note(text)).collect();
     let (name, of) = named(out, tracker, map, status, comments);
     if of != status {
         run.note(line, Condition::ALWAYS, &format!("the policy of this table answers {of}"));
@@ -203,14 +187,9 @@ fn rate_map(tracker: &Tracker<'_>, rate: &RateTest, key: &str, most: u64) -> Res
         // An error counts when the response is there, so that one more than the number passes.
         "http_err_rate" => (Some("4xx"), 1),
         "http_fail_rate" => (Some("5xx"), 1),
-        "bytes_out_rate" | "bytes_in_rate" => return Err("Tollgate does not limit bandwidth".to_owned()),
-        "conn_rate" | "sess_rate" => {
-            return Err("limit requests in place of connections, by a policy".to_owned());
+        counter => {
+            return Err(format!("`{counter}` counts no requests in a time: see docs/bans.md for marks"));
         }
-        counter if counter.contains("gp") => {
-            return Err("marks of clients are bans here: see docs/bans.md".to_owned());
-        }
-        counter => return Err(format!("`{counter}` has no window: use a rate")),
     };
     let most = most.saturating_add(extra);
     if !(1..=1_000_000_000).contains(&most) {
@@ -274,9 +253,8 @@ fn key_of(fetch: &str) -> Result<(String, Option<&'static str>), String> {
         _ if !converters.is_empty() => String::new(),
         ("src", _) => return Ok(("ip".to_owned(), None)),
         ("hdr" | "fhdr", "host") => return Ok(("host".to_owned(), None)),
-        ("path" | "url" | "url32", _) => return Ok(("path".to_owned(), None)),
-        ("base" | "base32", _) => return Ok(("host+path".to_owned(), None)),
-        ("base32+src" | "url32+src", _) => return Ok(("ip+host+path".to_owned(), None)),
+        ("path", _) => return Ok(("path".to_owned(), None)),
+        ("base32+src", _) => return Ok(("ip+host+path".to_owned(), None)),
         ("hdr_ip", _) | ("hdr" | "fhdr", "x-forwarded-for") => {
             return Err("list the proxies in front in `trusted_proxies`, and limit by `key: ip`: any client can write \
                         this header"

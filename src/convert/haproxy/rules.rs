@@ -12,7 +12,7 @@ use super::{
 use crate::convert::{
     condition::Condition,
     path::Path,
-    site::{Action, Edit, Effect, PathEdit, Rule},
+    site::{Action, Effect, Rule},
     yaml::Map,
 };
 
@@ -146,10 +146,6 @@ impl<'c> Run<'c> {
             "redirect" => self.end(line, when, answers::redirected(words)),
             "use-service" => self.end(line, when, Effect::Close("Tollgate has no such service".to_owned())),
             "set-header" | "add-header" | "del-header" => headers::change(self, line, words, when),
-            "normalize-uri" => {
-                let of = words.get(1).copied().unwrap_or_default();
-                self.class(line, when, words::of("normalize-uri", of));
-            }
             _ if name.starts_with("track-sc") => {
                 let at = self.rules.len();
                 let here = self.trackers.iter_mut().filter(|tracker| std::ptr::eq(tracker.line, line));
@@ -157,17 +153,8 @@ impl<'c> Run<'c> {
             }
             _ => match rewrites::rewrite(words) {
                 Some((of, effect)) => self.push(line, when.and(of), effect),
-                None => {
-                    let class = words::action("http-request", name);
-                    let is_closed = matches!(class, Class::Unknown | Class::Closed(_));
-                    if is_closed && (name.contains("uri") || name.contains("path")) {
-                        let edit = Edit::Path(PathEdit::Whole("/".to_owned()));
-                        self.push(line, when.clone(), Effect::Edit(edit));
-                    } else if is_closed && name.starts_with("set-") {
-                        self.note(line, when.clone(), "the rules behind it compare what it has set");
-                    }
-                    self.class(line, when, class);
-                }
+                // What closes does so before anything else becomes of the request that it has changed.
+                None => self.class(line, when, words::action("http-request", name)),
             },
         }
     }

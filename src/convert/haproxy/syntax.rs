@@ -4,8 +4,6 @@ use std::{fmt::Display, path::Path};
 
 use crate::convert::{ConvertError, Note, Place, yaml::Comment};
 
-const MOST_LINES: usize = 200_000;
-
 /// A line: its words without quotes and escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
@@ -85,9 +83,6 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Section>, ConvertErro
             column,
             message: message.to_owned(),
         };
-        if index >= MOST_LINES {
-            return Err(error(1, "the file is too long"));
-        }
         let (words, has_variable) =
             words(line).map_err(|column| error(column, "this quote is not closed"))?;
         let Some(first) = words.first() else { continue };
