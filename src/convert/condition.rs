@@ -147,6 +147,7 @@ impl Condition {
         match self {
             Self::Not(inner) => *inner,
             never if never == Self::NEVER => Self::ALWAYS,
+            always if always == Self::ALWAYS => Self::NEVER,
             other => Self::Not(Box::new(other)),
         }
     }

@@ -315,6 +315,7 @@ fn changes<'c>(changes: impl Iterator<Item = &'c HeaderChange>) -> Option<Map> {
                 set.set(name, value.as_str());
                 remove.retain(|known| *known != name);
             }
+            HeaderChange::Undo(_) => {}
             HeaderChange::Remove(_) => {
                 set.retain(|known| !change.is_of(known));
                 if !remove.contains(&name) {

@@ -285,6 +285,7 @@ impl<'r> World<'r> {
                     self.state.limits.push(policy.clone());
                 }
             }
+            (Effect::Edit(Edit::Request(HeaderChange::Undo(name))), doubt) => self.undo(rule, name, doubt),
             // It may be there for all already.
             (Effect::Edit(Edit::Response(HeaderChange::Add(name, value))), None)
                 if self.state.edits.contains(&protection(name, value)) => {}
@@ -312,8 +313,8 @@ impl<'r> World<'r> {
                 self.doubted(rule, Some(doubt), "the header is removed from all of these requests");
                 self.state.edits.push(Edit::Request(HeaderChange::Remove(name.clone())));
             }
-            Edit::Request(HeaderChange::Remove(_))
-            | Edit::Response(HeaderChange::Remove(_))
+            Edit::Request(HeaderChange::Remove(_) | HeaderChange::Undo(_))
+            | Edit::Response(HeaderChange::Remove(_) | HeaderChange::Undo(_))
             | Edit::Setting("max_body" | "require", _) => {
                 self.doubted(rule, Some(doubt), "it holds for all of these requests");
                 self.state.edits.push(edit.clone());
@@ -328,6 +329,18 @@ impl<'r> World<'r> {
                 self.doubted(rule, Some(doubt), "it is left out");
             }
             Edit::Path(_) => self.close(rule, &doubt.text),
+        }
+    }
+
+    /// Takes back the changes of a header.
+    fn undo(&mut self, rule: &Rule, name: &str, doubt: Option<Doubt>) {
+        let is_of = |edit: &Edit| matches!(edit, Edit::Request(change) if change.name() == name);
+        let is_changed = self.state.edits.iter().any(is_of);
+        self.state.edits.retain(|edit| !is_of(edit));
+        // It may be as it was set, or not.
+        if doubt.is_some() && is_changed {
+            self.doubted(rule, doubt, "the header is removed from all of these requests");
+            self.state.edits.push(Edit::Request(HeaderChange::Remove(name.to_owned())));
         }
     }
 

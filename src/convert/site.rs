@@ -90,13 +90,15 @@ pub(super) enum HeaderChange {
     Set(String, String),
     Add(String, String),
     Remove(String),
+    /// Takes back the changes before: the header is what Tollgate itself sends.
+    Undo(String),
 }
 
 impl HeaderChange {
     /// In lower case.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Set(name, _) | Self::Add(name, _) | Self::Remove(name) => name,
+            Self::Set(name, _) | Self::Add(name, _) | Self::Remove(name) | Self::Undo(name) => name,
         }
     }
 

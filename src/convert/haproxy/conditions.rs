@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    headers::OWN,
     source::Source,
     syntax::Line,
     tests_of_paths::{path_test, url_test},
@@ -224,6 +225,8 @@ impl<'c> Scope<'c> {
             ("path" | "url", "") | ("hdr" | "fhdr", "host") => {
                 Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`")))
             }
+            // What a rule sets is not what the client has sent.
+            ("hdr" | "fhdr", name) if OWN.contains(&name) && self.source.sets(name) => None,
             ("hdr" | "fhdr" | "cook" | "urlp" | "url_param", _) if is_plain && is_text => {
                 each(&|value| value_test(asked, value, shown))
             }

@@ -12,7 +12,7 @@ const OF_CONNECTIONS: &str = "connection content-length expect http2-settings ke
                               sec-websocket-key te trailer trailers transfer-encoding upgrade";
 
 /// Headers that Tollgate sends to services by itself.
-const OWN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+pub(super) const OWN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
 
 /// `set-header`, `add-header` or `del-header`. `words`: the action and its arguments.
 pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when: Condition) {
@@ -27,7 +27,9 @@ pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when
             run.note(line, when, "Tollgate sets this header for each connection");
         }
         // Tollgate's own takes the place of the client's.
-        ["del-header", _] if is_request && OWN.contains(&name.as_str()) => {}
+        ["del-header", _] if is_request && OWN.contains(&name.as_str()) => {
+            push(run, line, when, HeaderChange::Undo(name));
+        }
         ["del-header", _] | ["del-header", _, "-m", "str"] if is_field_name(&name) => {
             push(run, line, when, HeaderChange::Remove(name));
         }
@@ -54,15 +56,22 @@ fn push<'c>(run: &mut Run<'c>, line: &'c Line, when: Condition, change: HeaderCh
 /// `set-header` and `add-header`: the action, the name and the value.
 fn set<'c>(run: &mut Run<'c>, line: &'c Line, (action, name, value): (&str, &str, &str), when: Condition) {
     let source = run.scope.source;
-    let when = match (name, value) {
-        // Tollgate sends these itself.
+    // Where Tollgate sends it itself.
+    let own = match (name, value) {
+        _ if run.scope.is_of_response => Condition::NEVER,
         ("x-forwarded-for", "%[src]" | "%ci") | ("x-forwarded-host", "%[req.hdr(host)]" | "%[hdr(host)]") => {
-            return;
+            Condition::ALWAYS
         }
-        ("x-forwarded-proto", "https") => when.and(source.at(|bound| !bound.is_tls)),
-        ("x-forwarded-proto", "http") => when.and(source.at(|bound| bound.is_tls)),
-        _ => when,
+        ("x-forwarded-proto", "https" | "http") => source.at(|bound| bound.is_tls == (value == "https")),
+        _ => Condition::NEVER,
     };
+    if own != Condition::NEVER {
+        push(run, line, when.clone().and(own.clone()), HeaderChange::Undo(name.to_owned()));
+    }
+    let when = when.and(own.not());
+    if when == Condition::NEVER {
+        return;
+    }
     let [port, is_tls, scheme] = ["%[dst_port]", "%[ssl_fc]", "%[ssl_fc,iif(https,http)]"];
     if [port, is_tls, scheme].iter().any(|fetch| value.contains(fetch)) {
         for bound in &source.listeners {

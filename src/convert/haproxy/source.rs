@@ -79,6 +79,12 @@ impl<'c> Source<'c> {
         of(&["backend", "listen"]).or_else(|| of(&["frontend"]))
     }
 
+    /// Whether any rule sets this header, which is in lower case.
+    pub(super) fn sets(&self, header: &str) -> bool {
+        let mut lines = self.sections.iter().flat_map(|section| &section.lines);
+        lines.any(|line| line.word(1).ends_with("-header") && line.word(2).eq_ignore_ascii_case(header))
+    }
+
     /// A setting of `global`.
     pub(super) fn global(&self, name: &str) -> Option<&'c Line> {
         let lines = self.sections.iter().filter(|section| section.kind() == "global");

@@ -483,6 +483,16 @@ fn headers_are_changed() {
     ] {
         becomes(lines, &[OPEN]);
     }
+    // Tollgate's own comes back.
+    becomes(
+        "http-request set-header X-Forwarded-Host a.com if { path /a }\n\
+         http-request set-header X-Forwarded-Host %[req.hdr(host)] if METH_POST",
+        &[
+            "{ path: /a, methods: [POST], upstream: web }",
+            "{ path: /a, upstream: web, request_headers: { set: { x-forwarded-host: a.com } } }",
+            OPEN,
+        ],
+    );
     // The client's own does not pass.
     let removed = web("request_headers: { remove: [x-user] }");
     is_noted("http-request set-header X-User %[ssl_c_s_dn(cn)]", "placeholder", &[&removed]);

@@ -1048,6 +1048,10 @@ backend app
     http-request add-header X-Kind two
     http-request del-header X-User
     http-request add-header X-User one if { path /x }
+    http-request add-header X-Forwarded-Host a.test
+    http-request set-header X-Forwarded-Host %[req.hdr(host)]
+    http-request set-header X-Forwarded-Proto https
+    http-request set-header X-Forwarded-Proto http if !{ ssl_fc }
     http-response add-header X-Origin-A one
     http-response set-header X-Origin-A two
     http-response del-header X-Powered-By
@@ -1055,7 +1059,11 @@ backend app
     default_backend app
 backend app
     server one ONE",
-        ["GET a.test/ | x-plan: zero | x-user: root", "GET a.test/x | x-user: root | x-kind: zero"]
+        [
+            "GET a.test/ | x-plan: zero | x-user: root",
+            "GET b.test/ | x-forwarded-host: c.test",
+            "GET a.test/x | x-user: root | x-kind: zero"
+        ]
     ),
     case!(
         "headers of all responses",
