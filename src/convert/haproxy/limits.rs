@@ -244,7 +244,7 @@ fn period(section: &Section, counter: &str) -> Option<u64> {
 }
 
 /// The key of a policy for what is tracked, and what differs.
-fn key_of(fetch: &str) -> Result<(String, Option<&'static str>), String> {
+pub(super) fn key_of(fetch: &str) -> Result<(String, Option<&'static str>), String> {
     const OPTIONAL: &str =
         "HAProxy does not track a request without this value; Tollgate limits it by its address";
     let (name, arguments, converters) = fetched(fetch);

@@ -1,6 +1,7 @@
 //! Servers, balancing, health checks and timeouts of a backend: upstreams.
 
 use super::{
+    limits::key_of,
     source::Source,
     syntax::Line,
     words::{self, Class},
@@ -172,21 +173,21 @@ fn endpoints(servers: &[&Server<'_>], comments: &mut Vec<Comment>) -> Vec<Node> 
 
 fn balance(lines: &[&Line], comments: &mut Vec<Comment>) -> Node {
     let Some(line) = Source::last(lines, "balance") else { return Node::from("round_robin") };
-    let hash = |key: String| Node::from(Map::new().with("hash", key));
-    match (line.word(1), line.word(2)) {
-        ("roundrobin" | "static-rr" | "first", _) => Node::from("round_robin"),
-        ("leastconn" | "random", _) => Node::from("least_request"),
-        ("source", _) => hash("ip".to_owned()),
-        ("uri", _) => hash("path".to_owned()),
-        ("url_param", name) if is_field_name(name) => hash(format!("query:{name}")),
-        (kind, _) => match kind.strip_prefix("hdr(").and_then(|name| name.strip_suffix(')')) {
-            Some(name) if name.eq_ignore_ascii_case("host") => hash("host".to_owned()),
-            Some(name) if is_field_name(name) => hash(format!("header:{}", name.to_ascii_lowercase())),
-            _ => {
-                comments.push(line.note("choose a `balance` of Tollgate: see docs/upstreams.md"));
-                Node::from("round_robin")
-            }
-        },
+    let fetch = match line.word(1) {
+        "roundrobin" | "static-rr" | "first" => return Node::from("round_robin"),
+        "leastconn" | "random" => return Node::from("least_request"),
+        "source" => "src".to_owned(),
+        "uri" => "path".to_owned(),
+        "hash" => line.word(2).to_owned(),
+        "url_param" => format!("url_param({})", line.word(2)),
+        kind => kind.to_owned(),
+    };
+    match key_of(&fetch) {
+        Ok((key, _)) => Map::new().with("hash", key).into(),
+        Err(_) => {
+            comments.push(line.note("choose a `balance` of Tollgate: see docs/upstreams.md"));
+            Node::from("round_robin")
+        }
     }
 }
 
