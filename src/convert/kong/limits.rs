@@ -12,7 +12,6 @@ use crate::convert::{
     condition::Condition,
     document::Fields,
     draft::{duration, is_field_name, resource_name},
-    path::Path,
     site::Effect,
     yaml::{Comment, Map, Node, Value},
 };
@@ -56,60 +55,51 @@ impl<'d> Kong<'d> {
         let of = namespace.map_or_else(|| nth.to_string(), |name| format!("namespace {name}"));
         let by = config.text(if is_advanced { "identifier" } else { "limit_by" }).unwrap_or("consumer");
         ignore(config, NEEDS_NOTHING);
-        let mut effects = Vec::new();
-        for (when, key, instance) in self.keys(by, route, config)? {
-            let exempt = self.exempt(nth, route, matches!(by, "consumer" | "credential"));
-            let policy = |limits: &Vec<String>| {
-                let mut policy =
-                    limited(Map::new().with("algorithm", algorithm).with("key", key.as_str()), limits);
-                if !matches!(key.as_str(), "ip" | "global") {
-                    policy.set("missing", "ip");
-                }
-                settings.iter().for_each(|(key, node)| policy.set(key, node.clone()));
-                if !exempt.is_empty() {
-                    policy.set("exempt", exempt.clone());
-                }
-                policy
-            };
-            let of = (of.clone(), instance);
-            for policy in self.policy_names(nth, "rate", of, quotas.iter().map(policy).collect())? {
-                // Kong counts preflights that `cors` does not answer.
-                if self.effective("cors", route, None).is_none()
-                    && let Some(Node { value: Value::Map(map), .. }) = self.draft.policies.get_mut(&policy)
-                {
-                    map.set("preflight", true);
-                }
-                effects.push((when.clone(), Effect::Limit { policy, counted: when.clone() }));
+        let (key, instance) = self.key(by, route, config)?;
+        let exempt = self.exempt(nth, route, matches!(by, "consumer" | "credential"));
+        let policy = |limits: &Vec<String>| {
+            let map = Map::new().with("algorithm", algorithm).with("key", key.as_str());
+            let mut policy = limited(map, limits);
+            if !matches!(key.as_str(), "ip" | "global") {
+                policy.set("missing", "ip");
             }
+            settings.iter().for_each(|(key, node)| policy.set(key, node.clone()));
+            if !exempt.is_empty() {
+                policy.set("exempt", exempt.clone());
+            }
+            policy
+        };
+        let mut effects = Vec::new();
+        for policy in self.policy_names(nth, "rate", (of, instance), quotas.iter().map(policy).collect())? {
+            // Kong counts preflights that `cors` does not answer.
+            if self.effective("cors", route, None).is_none()
+                && let Some(Node { value: Value::Map(map), .. }) = self.draft.policies.get_mut(&policy)
+            {
+                map.set("preflight", true);
+            }
+            effects.push(Effect::Limit { policy, counted: Condition::ALWAYS });
         }
-        Ok(effects)
+        Ok(always(effects))
     }
 
-    /// What is counted by which key (`get_identifier`). Each of them has its own counts, by the last text.
-    fn keys(
-        &self,
-        by: &str,
-        route: usize,
-        config: &Fields<'d>,
-    ) -> Result<Vec<(Condition, String, String)>, String> {
-        let one = |key: &str, instance: String| Ok(vec![(Condition::ALWAYS, key.to_owned(), instance)]);
-        match by {
-            "consumer" if self.is_keyed(route) => one("customer", by.to_owned()),
-            "credential" if self.is_keyed(route) => one("api_key", by.to_owned()),
+    /// What is counted by which key (`get_identifier`). Each of them has its own counts, by the second text.
+    fn key(&self, by: &str, route: usize, config: &Fields<'d>) -> Result<(String, String), String> {
+        let key = match by {
+            "consumer" if self.is_keyed(route) => "customer".to_owned(),
+            "credential" if self.is_keyed(route) => "api_key".to_owned(),
             // Kong counts those that it does not know by their addresses.
-            "consumer" | "credential" | "ip" => one("ip", "ip".to_owned()),
-            "service" => one("global", format!("{:?}", self.routes.get(route).map(|(service, _)| service))),
-            "header" => match config.text("header_name").filter(|name| is_field_name(name)) {
-                Some(name) => one(&format!("header:{}", name.to_ascii_lowercase()), by.to_owned()),
-                None => Err("`header_name` is no header".to_owned()),
-            },
-            "path" => {
-                let path = Path::exact(config.text("path").unwrap_or_default()).map(Condition::path)?;
-                let all = (path.clone(), "global".to_owned(), by.to_owned());
-                Ok(vec![all, (path.not(), "ip".to_owned(), "ip".to_owned())])
+            "consumer" | "credential" | "ip" => return Ok(("ip".to_owned(), "ip".to_owned())),
+            "service" => {
+                let service = self.routes.get(route).map(|(service, _)| service);
+                return Ok(("global".to_owned(), format!("{service:?}")));
             }
-            other => Err(format!("`{other}`: Tollgate does not count by this")),
-        }
+            "header" => match config.text("header_name").filter(|name| is_field_name(name)) {
+                Some(name) => format!("header:{}", name.to_ascii_lowercase()),
+                None => return Err("`header_name` is no header".to_owned()),
+            },
+            other => return Err(format!("`{other}`: Tollgate does not count by this")),
+        };
+        Ok((key, by.to_owned()))
     }
 
     /// What all policies of a plugin have.
