@@ -229,14 +229,7 @@ impl Route {
                 Err(NoRewrite) => self.close("Tollgate cannot make this change to the paths of this route"),
             }
         }
-        if let End::Act(Action::Redirect(redirect)) = &self.end {
-            let keeps_path = !redirect.has("path") && !redirect.has("to");
-            if keeps_path && self.edits.iter().any(|edit| matches!(edit, Edit::Path(_))) {
-                self.close("Tollgate redirects to the path as the client sent it, before it is changed");
-            } else if !has_groups(&self.requests.path, redirect) {
-                self.close("Tollgate cannot take the parts of this path for the redirect");
-            }
-        }
+        self.check_redirect();
         map.extend_some("name", name);
         map.extend_some("listeners", listeners.map(|names| names.into_iter().collect::<Vec<_>>()));
         self.requests.write(&path, &mut map);
@@ -285,6 +278,17 @@ impl Route {
             }
         }
         Node { comments: self.comments, ..Node::from(map) }
+    }
+
+    /// Closes a redirect that would lead to another path.
+    fn check_redirect(&mut self) {
+        let End::Act(Action::Redirect(redirect)) = &self.end else { return };
+        let keeps_path = !redirect.has("path") && !redirect.has("to");
+        if keeps_path && self.edits.iter().any(|edit| matches!(edit, Edit::Path(_))) {
+            self.close("Tollgate redirects to the path as the client sent it, before it is changed");
+        } else if !has_groups(&self.requests.path, redirect) {
+            self.close("Tollgate cannot take the parts of this path for the redirect");
+        }
     }
 
     fn close(&mut self, text: &str) {
