@@ -30,17 +30,10 @@ impl<'d> Plugin<'d> {
     }
 
     /// How specific it is (kong/runloop/plugins_iterator.lua, `lookup_cfg`).
-    fn rank(&self) -> u8 {
-        match (self.scope.route.is_some(), self.scope.service.is_some(), self.scope.consumer.is_some()) {
-            (false, false, false) => 0,
-            (false, true, false) => 1,
-            (true, false, false) => 2,
-            (false, false, true) => 3,
-            (true, true, false) => 4,
-            (false, true, true) => 5,
-            (true, false, true) => 6,
-            (true, true, true) => 7,
-        }
+    fn rank(&self) -> (usize, bool, bool) {
+        let Scope { service, route, consumer, .. } = &self.scope;
+        let is_for = [consumer.is_some(), route.is_some(), service.is_some()];
+        (is_for.iter().filter(|is_for| **is_for).count(), is_for[0], is_for[1])
     }
 }
 
