@@ -163,6 +163,8 @@ impl Writer<'_> {
                 false => String::new(),
             };
             self.line(format!("{line}{condition}"));
+            // HAProxy looks for the backend that it names.
+            self.named.extend(line.contains("(app)").then_some("app"));
         }
     }
 
