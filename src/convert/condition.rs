@@ -133,13 +133,18 @@ impl Condition {
 
     /// A condition on the host, the path or the listener that Tollgate cannot compare.
     pub(super) fn unknown_place(why: impl Into<String>) -> Self {
-        let why = Doubt { text: why.into(), is_of_place: true };
-        Self::Between { inner: Box::new(Self::NEVER), outer: Box::new(Self::ALWAYS), why }
+        Self::between_places(Self::NEVER, Self::ALWAYS, why)
     }
 
     /// A condition that holds wherever `inner` holds, and only where `outer` holds.
     pub(super) fn between(inner: Self, outer: Self, why: impl Into<String>) -> Self {
         let why = Doubt { text: why.into(), is_of_place: false };
+        Self::Between { inner: Box::new(inner), outer: Box::new(outer), why }
+    }
+
+    /// The same for a condition on the host, the path or the listener that can only be bounded.
+    pub(super) fn between_places(inner: Self, outer: Self, why: impl Into<String>) -> Self {
+        let why = Doubt { text: why.into(), is_of_place: true };
         Self::Between { inner: Box::new(inner), outer: Box::new(outer), why }
     }
 

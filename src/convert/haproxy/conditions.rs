@@ -14,7 +14,7 @@ use super::{
     tests_of_paths::{path_test, url_test},
 };
 use crate::convert::{
-    condition::{Condition, Doubt, Host, Test, ValueKind, is_host},
+    condition::{Condition, Host, Test, ValueKind, is_host},
     draft::is_field_name,
     networks::Networks,
     path::expression,
@@ -77,12 +77,6 @@ fn any(mut list: Vec<Condition>) -> Condition {
 
 fn all(list: impl Iterator<Item = Condition>) -> Condition {
     list.fold(Condition::ALWAYS, Condition::and)
-}
-
-/// A condition on the path or the host that can only be bounded.
-pub(super) fn between_places(inner: Condition, outer: Condition, text: impl Into<String>) -> Condition {
-    let why = Doubt { text: text.into(), is_of_place: true };
-    Condition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
 }
 
 impl<'c> Scope<'c> {
@@ -301,7 +295,7 @@ impl<'c> Scope<'c> {
             ("str", _) if is_host(name) && name == host && is_met => return hosts([exact(name)].into()),
             ("str", _) if is_host(name) => {
                 let why = format!("`{shown}` depends on the port or the case of the host");
-                return between_places(Condition::NEVER, hosts([exact(name)].into()), why);
+                return Condition::between_places(Condition::NEVER, hosts([exact(name)].into()), why);
             }
             ("end", Some(name)) if is_host(name) && is_met => {
                 return hosts([Host::Below(name.to_owned())].into());
@@ -321,7 +315,11 @@ impl<'c> Scope<'c> {
         if is_host(&host) && matches!(kind, "dom" | "end" | "sub") {
             inner.extend([exact(&host), Host::Below(host.clone())]);
         }
-        between_places(if is_met { hosts(inner) } else { Condition::NEVER }, hosts(others).not(), why)
+        Condition::between_places(
+            if is_met { hosts(inner) } else { Condition::NEVER },
+            hosts(others).not(),
+            why,
+        )
     }
 
     /// A comparison of a rate.

@@ -2,7 +2,6 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::conditions::between_places;
 use crate::convert::{
     condition::Condition,
     path::{Path, encoded, escaped},
@@ -38,7 +37,7 @@ pub(super) fn path_test(kind: &str, value: &str, is_insensitive: bool, shown: &s
     match encoded(&decoded) == value {
         true => condition,
         // Tollgate reads `%61` as `a`.
-        false => between_places(
+        false => Condition::between_places(
             Condition::NEVER,
             condition,
             format!("HAProxy compares `{shown}` with its percent-encoding, Tollgate without"),
@@ -53,7 +52,7 @@ pub(super) fn url_test(kind: &str, value: &str, is_insensitive: bool, shown: &st
         ("beg", None) => path_test(kind, value, is_insensitive, shown),
         ("beg" | "str", found) => {
             let path = found.map_or(value, |(path, _)| path);
-            between_places(Condition::NEVER, path_test("str", path, is_insensitive, shown), why)
+            Condition::between_places(Condition::NEVER, path_test("str", path, is_insensitive, shown), why)
         }
         _ => Condition::unknown_place(why),
     }
