@@ -66,11 +66,6 @@ impl Path {
         }
     }
 
-    /// The paths that end with this text.
-    pub(super) fn suffix(text: &str, is_insensitive: bool) -> Result<Self, String> {
-        Self::regex(&format!("{}$", escaped(text)), is_insensitive)
-    }
-
     /// The path as `path` of a route has it.
     pub(super) fn written(&self) -> String {
         let is_plain = |text: &str| !text.contains(['{', '}', '*', '~']);

@@ -9,40 +9,34 @@ use crate::convert::{
 
 /// A value of `path_beg`, `path_sub`, … `kind`: `beg`, `sub`, ….
 pub(super) fn path_test(kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
-    let unknown = |why: String| Condition::unknown_place(why);
+    let path = |pattern: &str| {
+        Path::regex(pattern, is_insensitive).map_or_else(Condition::unknown_place, Condition::path)
+    };
     if kind == "reg" {
-        return Path::regex(value, is_insensitive).map_or_else(unknown, Condition::path);
+        return path(value);
     }
     // A path has neither a query nor characters that must be encoded.
     if !value.chars().all(|c| c.is_ascii_graphic() && c != '?') {
         return Condition::NEVER;
     }
     let decoded = percent_decode_str(value).decode_utf8_lossy();
-    let begins = |text: &str| text.starts_with('/');
-    let regex = |text: &str| Path::regex(text, is_insensitive);
+    let text = escaped(&decoded);
     let found = match kind {
-        "str" | "beg" if !(begins(value) || kind == "beg" && value.is_empty()) => return Condition::NEVER,
-        "str" if is_insensitive => regex(&format!("^{}$", escaped(&decoded))),
-        "str" => Path::exact(&decoded),
-        "beg" if is_insensitive => regex(&format!("^{}", escaped(&decoded))),
-        "beg" => Path::prefix(&decoded),
-        "end" => Path::suffix(&decoded, is_insensitive),
-        "sub" => regex(&escaped(&decoded)),
-        "dir" if !value.trim_matches('/').is_empty() => {
-            regex(&format!("/{}(?:/|$)", escaped(decoded.trim_matches('/'))))
-        }
-        _ => return unknown(format!("Tollgate does not test `{shown}`")),
+        "beg" if value.is_empty() => Condition::ALWAYS,
+        "str" | "beg" if !value.starts_with('/') => Condition::NEVER,
+        "str" => path(&format!("^{text}$")),
+        "beg" => path(&format!("^{text}")),
+        "end" => path(&format!("{text}$")),
+        "sub" => path(&text),
+        "dir" if !text.trim_matches('/').is_empty() => path(&format!("/{}(?:/|$)", text.trim_matches('/'))),
+        _ => return Condition::unknown_place(format!("Tollgate does not test `{shown}`")),
     };
-    let condition = found.map_or_else(unknown, Condition::path);
-    match encoded(&decoded) == value {
-        true => condition,
-        // Tollgate reads `%61` as `a`.
-        false => Condition::between_places(
-            Condition::NEVER,
-            condition,
-            format!("HAProxy compares `{shown}` with its percent-encoding, Tollgate without"),
-        ),
+    if encoded(&decoded) == value {
+        return found;
     }
+    // Tollgate reads `%61` as `a`.
+    let why = format!("HAProxy compares `{shown}` with its percent-encoding, Tollgate without");
+    Condition::between_places(Condition::NEVER, found, why)
 }
 
 /// A value of `url_beg` and its like. The URL is the path with the query.
