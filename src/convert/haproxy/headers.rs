@@ -21,6 +21,8 @@ pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when
     let fixed = || OF_CONNECTIONS.split(' ').chain(["host"]);
     match words {
         _ if name == "host" && is_request => {
+            // The rules behind it compare another host.
+            push(run, line, when.clone(), HeaderChange::Set(name, "-".to_owned()));
             run.close(line, when, "`host: rewrite` of the upstream sends the host of the endpoint");
         }
         _ if fixed().any(|known| known == name) => {

@@ -12,7 +12,7 @@ use super::{
 use crate::convert::{
     condition::Condition,
     path::Path,
-    site::{Action, Effect, Rule},
+    site::{Action, Edit, Effect, PathEdit, Rule},
     yaml::Map,
 };
 
@@ -50,6 +50,14 @@ impl<'c> Run<'c> {
         let rule = Rule::new(when, effect, &line.place, line.shown());
         match (&rule.effect, at) {
             (Effect::Close(_), _) => self.closes.push(rule),
+            // What has closed or passed a path by then has not compared the one that follows.
+            (Effect::Edit(Edit::Path(_)), None) => {
+                self.rules.append(&mut self.closes);
+                self.rules.push(rule);
+                if self.passed != Condition::NEVER {
+                    self.passed = Condition::unknown_place("a rule behind an `allow` changes the path");
+                }
+            }
             (_, None) => self.rules.push(rule),
             (_, Some(at)) => {
                 // One that denies only a part of what it counts may close the requests: it comes behind the others.
@@ -153,9 +161,24 @@ impl<'c> Run<'c> {
             }
             _ => match rewrites::rewrite(words) {
                 Some((of, effect)) => self.push(line, when.and(of), effect),
-                // What closes does so before anything else becomes of the request that it has changed.
-                None => self.class(line, when, words::action("http-request", name)),
+                None => {
+                    let class = words::action("http-request", name);
+                    if matches!(class, Class::Unknown | Class::Closed(_)) {
+                        self.changed(line, when.clone(), name);
+                    }
+                    self.class(line, when, class);
+                }
             },
+        }
+    }
+
+    /// What an action that closes may have changed: the rules behind it compare something else.
+    fn changed(&mut self, line: &'c Line, when: Condition, name: &str) {
+        if name.contains("uri") || name.contains("path") {
+            let unknown = Edit::Path(PathEdit::Template(String::new()));
+            self.push(line, when, Effect::Edit(unknown));
+        } else if name.starts_with("set-") || name.starts_with("replace-") {
+            self.note(line, when, "the rules behind it compare what it has changed");
         }
     }
 
@@ -200,7 +223,8 @@ impl<'c> Run<'c> {
             None => Path::prefix(uri),
         };
         let when = path.map_or_else(Condition::unknown_place, Condition::path);
-        self.close(line, when, "the admin port has metrics and a page: see docs/admin.md");
+        let text = "the admin port has metrics and a page: see docs/admin.md";
+        self.end(line, when, Effect::Close(text.to_owned()));
     }
 
     /// The rules on responses, `http-response` or `http-after-response`.

@@ -1037,6 +1037,56 @@ backend app
         ]
     ),
     case!(
+        "what a rule has changed is what the others compare",
+        r"frontend web
+    bind 127.0.0.1:PORT0
+    http-request set-method POST if { path /closed }
+    http-request set-header Host c.test if { path /host }
+    http-request set-uri /there if { path /uri }
+    http-request set-path /there if { path_beg /c }
+    use_backend web if { hdr(host) c.test }
+    use_backend api if { path /there }
+    default_backend app
+backend web
+    server one TWO
+backend api
+    http-request allow if { path /there }
+    http-request set-path /x
+    http-request deny if { hdr(host) b.test }
+    server one TWO
+backend app
+    http-request deny if { path /host } or { path /uri } or { path_beg /a }
+    http-request allow if { path /b }
+    http-request set-path /b
+    http-request deny if { hdr(host) b.test }
+    server one ONE",
+        [
+            "GET a.test/closed",
+            "GET a.test/closer",
+            "GET a.test/host",
+            "GET a.test/uri",
+            "GET a.test/there",
+            "GET b.test/there",
+            "GET a.test/b",
+            "GET b.test/b",
+            "GET b.test/x",
+            "GET a.test/x"
+        ]
+    ),
+    case!(
+        "statistics before a backend that refuses",
+        "frontend web
+    bind 127.0.0.1:PORT0
+    stats enable
+    stats uri /stats
+    http-request deny if { path /stats/x }
+    default_backend app
+backend app
+    http-request deny if { path_beg /s }
+    server one ONE",
+        ["POST a.test/stats", "GET a.test/stats", "GET a.test/stats/x", "GET a.test/s", "GET a.test/"]
+    ),
+    case!(
         "one header several times",
         "frontend web
     bind 127.0.0.1:PORT0
