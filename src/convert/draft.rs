@@ -6,6 +6,7 @@ use url::Url;
 
 use super::{
     Conversion, Note, Source,
+    condition::Host,
     networks::Networks,
     path::{self, Path, regex_text},
     routes::{self, End, Route},
@@ -229,7 +230,9 @@ impl Route {
                 Err(NoRewrite) => self.close("Tollgate cannot make this change to the paths of this route"),
             }
         }
+        self.settle_port();
         self.check_redirect();
+        self.settle_preflights();
         map.extend_some("name", name);
         map.extend_some("listeners", listeners.map(|names| names.into_iter().collect::<Vec<_>>()));
         self.requests.write(&path, &mut map);
@@ -289,6 +292,33 @@ impl Route {
         } else if !has_groups(&self.requests.path, redirect) {
             self.close("Tollgate cannot take the parts of this path for the redirect");
         }
+    }
+
+    /// Gives a redirect to another port the one host of the route.
+    fn settle_port(&mut self) {
+        let End::Act(Action::Redirect(redirect)) = &mut self.end else { return };
+        if !redirect.has("port") || redirect.has("host") {
+            return;
+        }
+        match self.requests.hosts.iter().flatten().collect::<Vec<_>>().as_slice() {
+            [Host::Exact(name)] => redirect.set("host", name.as_str()),
+            _ => self.close("a redirect to another port needs a host"),
+        }
+    }
+
+    /// A route with `cors` and `methods` also takes preflights for these methods, and no others, where another program
+    /// goes by their own method, OPTIONS.
+    fn settle_preflights(&mut self) {
+        let is_cors = |edit: &Edit| matches!(edit, Edit::Setting("cors", _));
+        let has_cors = !matches!(self.end, End::Closed | End::Refused(_)) && self.edits.iter().any(is_cors);
+        let Some(methods) = self.requests.methods.as_ref().filter(|_| has_cors) else { return };
+        if methods.contains("OPTIONS") {
+            return self.close("Tollgate would forward preflights for other methods");
+        }
+        self.edits.retain(|edit| !is_cors(edit));
+        let text = "`cors` would also answer preflights, which have another method: responses have no \
+                    `access-control-allow-origin`, `access-control-allow-credentials` and `access-control-expose-headers`";
+        self.comments.push(Comment::Unconverted(Note { place: self.place.clone(), text: text.to_owned() }));
     }
 
     fn close(&mut self, text: &str) {
@@ -364,19 +394,26 @@ fn rewritten(path: &Path, edits: &[Edit]) -> Result<(String, Option<Map>), NoRew
         Path::Regex(_) => ("", true),
     };
     let (mut after, mut has_rest_after, mut taken) = (before.to_owned(), has_rest, "");
-    let mut template: Option<String> = None;
+    let (mut template, mut is_replaced): (Option<String>, _) = (None, false);
     for edit in edits {
         match (edit, &mut template) {
             (PathEdit::Template(text), _) => template = Some(text.clone()),
             (PathEdit::Whole(text), _) => (after, has_rest_after, template) = (text.clone(), false, None),
             (PathEdit::Prepend(text), Some(template)) => template.insert_str(0, &literal(text)),
-            (PathEdit::Prepend(text), None) => after = format!("{text}{after}"),
+            (PathEdit::Prepend(text), None) => {
+                let is_bare = is_replaced && !after.starts_with('/') && (has_rest_after || !after.is_empty());
+                let slash = if is_bare { "/" } else { "" };
+                after = format!("{text}{slash}{after}");
+            }
             (PathEdit::Replace { .. }, Some(_)) => return Err(NoRewrite),
-            (PathEdit::Replace { prefix, by }, None) => match after.strip_prefix(prefix.as_str()) {
-                Some(rest) => after = format!("{by}{rest}"),
-                None if after.is_empty() && taken.is_empty() => (taken, after) = (prefix, by.clone()),
-                None => return Err(NoRewrite),
-            },
+            (PathEdit::Replace { prefix, by }, None) => {
+                is_replaced = true;
+                match after.strip_prefix(prefix.as_str()) {
+                    Some(rest) => after = format!("{by}{rest}"),
+                    None if after.is_empty() && taken.is_empty() => (taken, after) = (prefix, by.clone()),
+                    None => return Err(NoRewrite),
+                }
+            }
         }
     }
     if let Some(template) = template {

@@ -93,7 +93,7 @@ impl FromStr for Source {
 }
 
 /// A line of a file that is converted.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub file: String,
     /// From 1.

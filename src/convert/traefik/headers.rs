@@ -2,67 +2,41 @@
 
 use super::middlewares::{Context, Middleware};
 use crate::convert::{
-    condition::{Condition, Host, Test},
+    condition::Condition,
     document::{Fields, Item},
     draft::{duration, is_field_name, literal},
-    site::{Action, Edit, Effect, HeaderChange, Rule},
+    site::{Edit, Effect, HeaderChange, Rule},
     yaml::{Map, Node},
 };
 
 /// Fields that a route cannot change.
-const FIXED: [&str; 13] = [
-    "host",
-    "connection",
-    "content-length",
-    "expect",
-    "http2-settings",
-    "keep-alive",
-    "proxy-connection",
-    "sec-websocket-accept",
-    "sec-websocket-key",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// What nobody outside can see: `Vary` is set with `cors`.
-const NEEDS_NOTHING: [&str; 1] = ["addVaryHeader"];
+const FIXED: &str = " host connection content-length expect http2-settings keep-alive proxy-connection \
+                     sec-websocket-accept sec-websocket-key te trailer transfer-encoding upgrade ";
 
 pub(super) fn rules(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule> {
     let fields = &middleware.fields;
     let mut rules = cors(middleware, context);
-    for (name, item) in fields.fields("customRequestHeaders").each() {
-        rules.push(match change(name, item) {
-            Ok(change) => middleware.always(Effect::Edit(Edit::Request(change))),
-            Err(text) => middleware.close(text),
-        });
-    }
-    let mut responses = Vec::new();
-    for (name, item) in fields.fields("customResponseHeaders").each() {
-        match change(name, item) {
-            Ok(change) => responses.push(change),
+    let custom = |key: &str| {
+        fields.fields(key).each().into_iter().map(|(name, item)| change(name, item)).collect::<Vec<_>>()
+    };
+    let protection = protection(fields, context.is_tls).into_iter();
+    let protection = protection.map(|(name, value)| Ok(HeaderChange::Set(name.to_owned(), literal(&value))));
+    let requests = custom("customRequestHeaders").into_iter().map(|change| change.map(Edit::Request));
+    let responses = custom("customResponseHeaders").into_iter().chain(protection);
+    for edit in requests.chain(responses.map(|change: Result<_, String>| change.map(Edit::Response))) {
+        match edit {
+            // The middleware before sees the response later.
+            Ok(Edit::Response(change)) if !context.changed.insert(change.name().to_owned()) => {}
+            Ok(edit) => rules.push(middleware.always(Effect::Edit(edit))),
             Err(text) => rules.push(middleware.close(text)),
         }
     }
-    for (name, value) in protection(fields, context.is_tls) {
-        responses.push(HeaderChange::Set(name.to_owned(), literal(&value)));
-    }
-    for change in responses {
-        // The middleware before sees the response later.
-        if context.changed.insert(change.name().to_owned()) {
-            rules.push(middleware.always(Effect::Edit(Edit::Response(change))));
-        }
-    }
-    rules.extend(allowed_hosts(middleware));
-    rules.extend(to_https(middleware, context));
-    fields.ignore(&NEEDS_NOTHING);
     rules
 }
 
 fn change(name: &str, item: Item<'_>) -> Result<HeaderChange, String> {
     let (name, value) = (name.to_ascii_lowercase(), item.text().unwrap_or_default());
-    if FIXED.contains(&name.as_str()) || !is_field_name(&name) {
+    if !is_field_name(&name) || FIXED.contains(&format!(" {name} ")) {
         return Err(format!("`{name}` cannot be changed; for Host see `host` of upstreams"));
     }
     if !value.chars().all(|c| c.is_ascii_graphic() || c == ' ') || value.trim() != value {
@@ -92,8 +66,8 @@ fn protection(fields: &Fields<'_>, is_tls: bool) -> Vec<(&'static str, String)> 
         ("browserXssFilter", "customBrowserXSSValue", "x-xss-protection", "1; mode=block"),
     ] {
         let is_on = fields.is_true(key);
-        let custom = Some(custom).filter(|custom| !custom.is_empty()).and_then(|custom| fields.text(custom));
-        set.extend(custom.or(is_on.then_some(value)).map(|value| (header, value.to_owned())));
+        let value = fields.text(custom).or(is_on.then_some(value));
+        set.extend(value.map(|value| (header, value.to_owned())));
     }
     for (key, header) in [
         ("contentSecurityPolicy", "content-security-policy"),
@@ -107,34 +81,6 @@ fn protection(fields: &Fields<'_>, is_tls: bool) -> Vec<(&'static str, String)> 
     set
 }
 
-/// Other hosts than `allowedHosts` are refused.
-fn allowed_hosts(middleware: &Middleware<'_>) -> Option<Rule> {
-    let hosts = middleware.fields.texts("allowedHosts");
-    let is_forwarded =
-        middleware.fields.take("hostsProxyHeaders").is_some_and(|item| !item.texts().is_empty());
-    let listed = hosts.iter().map(|host| Host::Exact(host.to_ascii_lowercase())).collect();
-    let when = match is_forwarded {
-        true => Condition::unknown("it compares a host that the proxy in front tells"),
-        false => Condition::from(Test::Hosts(listed)).not(),
-    };
-    (!hosts.is_empty()).then(|| middleware.rule(when, Effect::Refuse(500)))
-}
-
-/// `sslRedirect` and what belongs to it, of Traefik 2.
-fn to_https(middleware: &Middleware<'_>, context: &Context<'_, '_>) -> Option<Rule> {
-    let fields = &middleware.fields;
-    let [is_on, is_temporary, is_forced] =
-        ["sslRedirect", "sslTemporaryRedirect", "sslForceHost"].map(|key| fields.is_true(key));
-    let host = fields.text("sslHost");
-    if is_forced {
-        return Some(middleware.close("`sslForceHost`: write a route with `redirect`"));
-    }
-    let mut redirect =
-        Map::new().with("scheme", "https").with("status", if is_temporary { 307 } else { 308 });
-    redirect.extend_some("host", host);
-    (is_on && !context.is_tls).then(|| middleware.always(Effect::Act(Action::Redirect(redirect))))
-}
-
 fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule> {
     let fields = &middleware.fields;
     let origins = fields.texts("accessControlAllowOriginList");
@@ -142,12 +88,11 @@ fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule>
     let [methods, headers, exposed] =
         ["accessControlAllowMethods", "accessControlAllowHeaders", "accessControlExposeHeaders"]
             .map(|key| fields.texts(key));
-    let age = fields.number("accessControlMaxAge").filter(|seconds| *seconds > 0);
+    let age = fields.take("accessControlMaxAge");
     let has_credentials = fields.is_true("accessControlAllowCredentials");
-    let has_more = ["accessControlMaxAge", "addVaryHeader"].iter().any(|key| fields.take(key).is_some());
     let lists = [&origins, &methods, &headers, &exposed];
-    let is_set = has_patterns || has_credentials || has_more || lists.iter().any(|list| !list.is_empty());
-    if !is_set || context.has_cors {
+    let is_set = has_patterns || has_credentials || age.is_some() || fields.is_true("addVaryHeader");
+    if context.has_cors || !is_set && lists.iter().all(|list| list.is_empty()) {
         return Vec::new();
     }
     context.has_cors = true;
@@ -159,7 +104,9 @@ fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule>
     let known: Vec<&str> = origins.iter().filter(is_origin).copied().collect();
     let mut rules = Vec::new();
     if has_patterns || known.len() < origins.len() || known.is_empty() {
-        let text = "list the origins in `cors.origins`, with `https://*.example.org` for names below";
+        let text = "list the origins in `cors.origins`, with `https://*.example.org` for names below. Others get no \
+                    `access-control-allow-origin`, `access-control-allow-credentials` and \
+                    `access-control-expose-headers`";
         rules.push(middleware.note(text));
     }
     if has_credentials && is_any(&known) {
@@ -178,8 +125,9 @@ fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule>
     for (key, values) in [("methods", &methods), ("headers", &headers)] {
         setting.extend_some(key, (!values.is_empty()).then(|| list(values)));
     }
-    setting.extend_some("expose", (!exposed.is_empty() && !is_any(&exposed)).then(|| exposed.clone()));
+    setting.extend_some("expose", (!exposed.is_empty() && !is_any(&exposed)).then_some(exposed));
     setting.extend_some("credentials", (has_credentials && !is_any(&known)).then_some(true));
+    let age = age.and_then(|item| item.text()?.parse().ok()).filter(|seconds: &u64| *seconds > 0);
     setting.extend_some("max_age", age.map(|seconds| duration(seconds.min(31_622_400) * 1000)));
     rules.push(middleware.always(Effect::Edit(Edit::Setting("cors", setting.into()))));
     rules

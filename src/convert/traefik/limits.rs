@@ -9,7 +9,7 @@ use crate::convert::{
     draft::{duration, is_field_name, resource_name},
     networks::Networks,
     site::{Effect, Rule},
-    yaml::{Comment, Map, Node},
+    yaml::{Map, Node},
 };
 
 /// The largest number of a limit.
@@ -18,6 +18,8 @@ const MAX_LIMIT: u64 = 1_000_000_000;
 const MAX_WINDOW: u64 = 366 * 86_400_000;
 
 const FRONT: &str = "Traefik compares the address of the proxy in front here, and Tollgate the client's";
+const FORWARDED: &str = "of a client that does not come through the proxies in front, its own address counts here; \
+                         Traefik takes it for unknown";
 
 /// Whose address a middleware looks at.
 enum Client {
@@ -25,27 +27,25 @@ enum Client {
     Peer,
     /// The one that the proxies in front tell, as Tollgate finds it by `trusted_proxies`.
     Forwarded,
-    Unknown(String),
+    Unknown(&'static str),
 }
 
 impl<'d> Traefik<'d> {
     /// `rateLimit` and `inFlightReq`. Each router counts by itself; `entry_point`: one that has routers of its own.
+    ///
+    /// # Errors
+    /// The rule that closes, if it has no equal.
     pub(super) fn limits(
         &mut self,
         middleware: &Middleware<'d>,
         router: &str,
         entry_point: &str,
-    ) -> Vec<Rule> {
-        let is_rate = middleware.kind.eq_ignore_ascii_case("rateLimit");
-        let policy = match is_rate {
-            true => self.rate(middleware),
-            false => self.in_flight(middleware),
+    ) -> Result<Option<Rule>, Rule> {
+        let policy = match middleware.kind.eq_ignore_ascii_case("rateLimit") {
+            true => self.rate(middleware)?,
+            false => Some(self.in_flight(middleware)?),
         };
-        let policy = match policy {
-            Ok(Some(policy)) => policy,
-            Ok(None) => return Vec::new(),
-            Err(rule) => return vec![rule],
-        };
+        let Some(policy) = policy else { return Ok(None) };
         let key = [middleware.name, router, entry_point].map(str::to_owned);
         let name = match self.policies.get(&key) {
             Some(name) => name.clone(),
@@ -58,25 +58,23 @@ impl<'d> Traefik<'d> {
                 name
             }
         };
-        vec![middleware.always(Effect::Limit { policy: name, counted: Condition::ALWAYS })]
+        Ok(Some(middleware.always(Effect::Limit { policy: name, counted: Condition::ALWAYS })))
     }
 
     /// The limit of a middleware that no router uses.
     pub(super) fn limits_alone(&mut self, name: &'d str, item: Item<'d>) -> Vec<Rule> {
-        let mut rules = Vec::new();
-        for (kind, item) in item.fields().each() {
-            if ["rateLimit", "inFlightReq"].iter().any(|known| known.eq_ignore_ascii_case(kind)) {
-                let middleware = Middleware { name, kind, item, fields: item.fields() };
-                rules.extend(self.limits(&middleware, "", ""));
-            }
-        }
-        rules.retain(|rule| matches!(rule.effect, Effect::Limit { .. }));
-        rules
+        let is_limit = |kind: &str| matches!(kind.to_ascii_lowercase().as_str(), "ratelimit" | "inflightreq");
+        let kinds = item.fields().each().into_iter().filter(|(kind, _)| is_limit(kind));
+        let limits = kinds.filter_map(|(kind, item)| {
+            let middleware = Middleware { name, kind, item, fields: item.fields() };
+            self.limits(&middleware, "", "").ok().flatten()
+        });
+        limits.collect()
     }
 
     fn rate(&mut self, middleware: &Middleware<'d>) -> Result<Option<Node>, Rule> {
-        let average = middleware.number("average", 0)?;
-        let burst = middleware.number("burst", 1)?.max(1);
+        let average = middleware.number("average", 0)?.min(MAX_LIMIT);
+        let burst = middleware.number("burst", 1)?.clamp(1, MAX_LIMIT);
         let period = match middleware.fields.take("period") {
             None => 1000,
             Some(item) => item
@@ -85,153 +83,117 @@ impl<'d> Traefik<'d> {
                 .ok_or_else(|| middleware.close("`period` is no time that can be read"))?,
         };
         let period = if period == 0 { 1000 } else { period.min(MAX_WINDOW) };
-        let (map, mut comments) = self.keyed(middleware, "gcra", "ip")?;
-        if middleware.fields.take("redis").is_some() {
-            let text = "counts are in Redis: set `store: { redis: { url: … } }`, and forward this route then";
-            return Err(middleware.close(text));
-        }
-        let Some(average) = u64::try_from(average).ok().filter(|average| *average > 0) else {
+        let (policy, note) = self.keyed(middleware, "gcra", "ip")?;
+        if average == 0 {
             return Ok(None);
-        };
-        let average = average.min(MAX_LIMIT);
-        let mut map = map
-            .with("limit", format!("{average}/{}", duration(period)))
-            .with("burst", u64::try_from(burst).unwrap_or(1).min(MAX_LIMIT));
-        // A request waits for up to half of the time between two, and at most for 500 ms.
-        let rate = u64::try_from(u128::from(average) * 1000 / u128::from(period)).unwrap_or(u64::MAX);
-        let delay = if rate < 1 { 500 } else { 1000 / (rate.saturating_mul(2)) };
-        if delay > 0 {
-            map.set("delay", duration(delay));
         }
-        let mut node = Node::from(map);
-        node.comments.append(&mut comments);
-        Ok(Some(node))
+        let mut policy = policy.with("limit", format!("{average}/{}", duration(period))).with("burst", burst);
+        // A request waits for up to half of the time between two, and at most for 500 ms.
+        let rate = average * 1000 / period;
+        let delay = if rate < 1 { 500 } else { 1000 / (rate * 2) };
+        policy.extend_some("delay", (delay > 0).then(|| duration(delay)));
+        Ok(Some(noted(middleware, policy, note)))
     }
 
-    fn in_flight(&mut self, middleware: &Middleware<'d>) -> Result<Option<Node>, Rule> {
-        let amount = middleware.number("amount", 0)?;
-        let (map, mut comments) = self.keyed(middleware, "concurrency", "host")?;
-        let Some(amount) = u64::try_from(amount).ok().filter(|amount| *amount > 0) else {
-            return Err(middleware.always(Effect::Refuse(429)));
-        };
-        let mut node = Node::from(map.with("limit", amount.min(MAX_LIMIT)));
-        node.comments.append(&mut comments);
-        Ok(Some(node))
+    fn in_flight(&mut self, middleware: &Middleware<'d>) -> Result<Node, Rule> {
+        let amount = middleware.number("amount", 0)?.min(MAX_LIMIT);
+        let (policy, note) = self.keyed(middleware, "concurrency", "host")?;
+        match amount {
+            0 => Err(middleware.always(Effect::Refuse(429))),
+            amount => Ok(noted(middleware, policy.with("limit", amount), note)),
+        }
     }
 
-    /// A policy with the key of `sourceCriterion`. `default`: the key without it.
+    /// A policy with the key of `sourceCriterion`, and a note. `default`: the key without it.
     fn keyed(
         &mut self,
         middleware: &Middleware<'d>,
         algorithm: &str,
         default: &str,
-    ) -> Result<(Map, Vec<Comment>), Rule> {
-        let mut policy = Map::new().with("algorithm", algorithm).with("key", default);
-        let mut comments = Vec::new();
+    ) -> Result<(Map, Option<String>), Rule> {
+        let policy = |key: &str| Map::new().with("algorithm", algorithm).with("key", key);
         let criterion = middleware.fields.fields("sourceCriterion");
         let strategy = criterion.take("ipStrategy");
-        let is_by_address = strategy.is_some() || default == "ip";
-        if let Some(name) = criterion.text("requestHeaderName") {
+        let (header, is_by_host) = (criterion.text("requestHeaderName"), criterion.is_true("requestHost"));
+        if let Some((key, _)) = criterion.rest().first() {
+            return Err(middleware.close(format!("`{key}` has no equal")));
+        }
+        if let Some(name) = header {
             if !is_field_name(name) {
                 return Err(middleware.close(format!("`{name}` is no header")));
             }
-            policy.set("key", format!("header:{}", name.to_ascii_lowercase()));
-            policy.set("missing", "deny");
             let text = format!(
                 "requests without {name} are denied here, and have one count together in Traefik: `missing: ip` limits \
                  each address"
             );
-            comments.push(middleware.item.note(text));
-        } else if criterion.is_true("requestHost") {
-            policy.set("key", "host");
-        } else if is_by_address {
-            policy.set("key", "ip");
-            match self.client(strategy) {
-                Client::Forwarded => comments.push(middleware.item.note(forwarded())),
-                Client::Peer if self.trusted.is_empty() => {}
-                client => {
-                    policy.set("key", "global");
-                    let why = if let Client::Unknown(why) = client { why } else { FRONT.to_owned() };
-                    let text = format!("{why}. All clients have one count: `key: ip` counts each by itself");
-                    comments.push(middleware.item.note(text));
-                }
-            }
+            let policy = policy(&format!("header:{}", name.to_ascii_lowercase())).with("missing", "deny");
+            return Ok((policy, Some(text)));
         }
-        match criterion.rest().first() {
-            Some((key, _)) => Err(middleware.close(format!("`{key}` has no equal"))),
-            None => Ok((policy, comments)),
+        if is_by_host || strategy.is_none() && default == "host" {
+            return Ok((policy("host"), None));
         }
+        let why = match self.client(strategy) {
+            Client::Forwarded => return Ok((policy("ip"), Some(FORWARDED.to_owned()))),
+            Client::Peer if self.trusted.is_empty() => return Ok((policy("ip"), None)),
+            Client::Peer => FRONT,
+            Client::Unknown(why) => why,
+        };
+        let text = format!("{why}. All clients have one count: `key: ip` counts each by itself");
+        Ok((policy("global"), Some(text)))
     }
 
     /// The client that `ipStrategy` chooses.
-    fn client(&mut self, strategy: Option<Item<'d>>) -> Client {
+    fn client(&self, strategy: Option<Item<'d>>) -> Client {
         let Some(strategy) = strategy else { return Client::Peer };
         let fields = strategy.fields();
         let depth = fields.take("depth").map(|item| item.text().unwrap_or_default().parse::<u64>());
         let excluded = fields.take("excludedIPs").map(|item| Networks::parse(item.texts()));
-        let subnet = fields.take("ipv6Subnet").map(|item| item.text().unwrap_or_default().parse::<u64>());
-        let is_unknown = !fields.rest().is_empty();
-        match subnet {
-            None => {}
-            // An address counts with its network, of 64 bits without this setting.
-            Some(Ok(bits @ 1..=128)) => {
-                let known = self.ipv6_prefix.unwrap_or(64);
-                self.ipv6_prefix = Some(bits.min(known));
-            }
-            Some(_) => return Client::Unknown("`ipv6Subnet` cannot be read".to_owned()),
-        }
         match (depth, excluded) {
-            _ if is_unknown => Client::Unknown("this `ipStrategy` has no equal".to_owned()),
+            _ if !fields.rest().is_empty() => Client::Unknown("this `ipStrategy` has no equal"),
             (None | Some(Ok(0)), None) => Client::Peer,
             (Some(Ok(1)), None) if !self.trusted.is_empty() => Client::Forwarded,
             (None | Some(Ok(0)), Some(Ok(excluded))) if excluded == self.trusted && !excluded.is_empty() => {
                 Client::Forwarded
             }
             _ => Client::Unknown(
-                "Tollgate finds the client by `trusted_proxies`, and not by `depth` or `excludedIPs`: list the proxies \
-                 in front in `forwardedHeaders.trustedIPs` of the entry point"
-                    .to_owned(),
+                "`ipStrategy`: Tollgate finds the client by `trusted_proxies`, and not by `depth` or `excludedIPs`: list \
+                 the proxies in front in `forwardedHeaders.trustedIPs` of the entry point",
             ),
         }
     }
 
     /// `ipAllowList`.
-    pub(super) fn allow_list(&mut self, middleware: &Middleware<'d>) -> Vec<Rule> {
-        let status = match middleware.number("rejectStatusCode", 403) {
-            Ok(status) => {
-                u16::try_from(status).ok().filter(|status| (400..=599).contains(status)).unwrap_or(403)
-            }
-            Err(close) => return vec![close],
-        };
+    ///
+    /// # Errors
+    /// The rule that closes, if it has no equal.
+    pub(super) fn allow_list(&mut self, middleware: &Middleware<'d>) -> Result<Vec<Rule>, Rule> {
+        let status = middleware.number("rejectStatusCode", 403)?;
+        let status = u16::try_from(status).ok().filter(|status| (400..=599).contains(status)).unwrap_or(403);
         let ranges = middleware.fields.texts("sourceRange");
         let strategy = middleware.fields.take("ipStrategy");
-        let has_subnet = strategy.is_some_and(|item| item.fields().take("ipv6Subnet").is_some());
-        let networks = match Networks::parse(ranges.iter().copied()) {
-            Ok(networks) if networks.is_empty() => return vec![middleware.close("`sourceRange` is empty")],
-            Ok(networks) => networks,
-            Err(text) => return vec![middleware.close(format!("`{text}` is no network"))],
-        };
+        let networks = Networks::parse(ranges.iter().copied())
+            .map_err(|text| middleware.close(format!("`{text}` is no network")))?;
+        if networks.is_empty() {
+            return Err(middleware.close("`sourceRange` is empty"));
+        }
         let (mut rules, listed) = (Vec::new(), Condition::from(Test::Addresses(networks.clone())));
         let admitted = match self.client(strategy) {
-            _ if has_subnet => Condition::unknown("it compares networks of IPv6 addresses"),
             Client::Peer if self.trusted.is_empty() => listed,
             Client::Peer if networks.and(&self.trusted) == self.trusted => {
                 Condition::between(listed, Condition::ALWAYS, FRONT)
             }
             Client::Peer => Condition::unknown(FRONT),
             Client::Forwarded => {
-                rules.push(middleware.note(forwarded()));
+                rules.push(middleware.note(FORWARDED));
                 listed
             }
-            Client::Unknown(text) => Condition::unknown(text),
+            Client::Unknown(text) => return Err(middleware.close(text)),
         };
         rules.push(middleware.rule(admitted.not(), Effect::Refuse(status)));
-        rules
+        Ok(rules)
     }
 }
 
-fn forwarded() -> String {
-    "of a client that does not come through the proxies in front, its own address counts here; Traefik takes it for \
-     unknown"
-        .to_owned()
+fn noted(middleware: &Middleware<'_>, policy: Map, note: Option<String>) -> Node {
+    Node { comments: note.map(|text| middleware.item.note(text)).into_iter().collect(), ..Node::from(policy) }
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use super::{
     Traefik,
-    entry_points::{EntryPoint, encoded_characters},
+    entry_points::EntryPoint,
     headers, paths, plain_name, redirects,
-    routers::Router,
+    routers::{End, Router},
     rule::TEMPLATE,
 };
 use crate::convert::{
@@ -23,27 +23,19 @@ use crate::convert::{
 const MAX_DEPTH: usize = 8;
 
 /// Middlewares that neither open nor break anything if they are left out, and what takes their place.
-const NOTED: [(&str, &str); 6] = [
+const NOTED: [(&str, &str); 5] = [
     ("compress", "Tollgate does not compress; let the service or a CDN do it"),
     ("contenttype", "Tollgate does not guess the type of a response"),
     ("circuitbreaker", "endpoints whose requests fail are left out for a while: see `outlier` of upstreams"),
-    (
-        "errors",
-        "responses of the service pass as they are; Tollgate's own 502, 503 and 504 cannot have another body",
-    ),
+    ("errors", "responses of the service, and Tollgate's own, pass as they are"),
     ("grpcweb", "let the service speak gRPC-Web"),
-    ("buffering", "see `request_buffering` of upstreams"),
 ];
 
 /// Middlewares that check who asks, or that services rely on.
-const CLOSED: [(&str, &str); 5] = [
+const CLOSED: [(&str, &str); 4] = [
     ("basicauth", PASSWORDS),
     ("digestauth", PASSWORDS),
-    (
-        "forwardauth",
-        "the service or a gateway in front must check who asks, or `require: user` with tokens (`user: [{ jwt: … }]`)",
-    ),
-    ("plugin", "Tollgate has no plugins, and this one may check who asks"),
+    ("forwardauth", "the service must check who asks, or `require: user` with tokens (`user: [{ jwt: … }]`)"),
     ("passtlsclientcert", "see `forward_client_certificate`"),
 ];
 
@@ -76,6 +68,8 @@ pub(super) struct Context<'r, 'd> {
     pub(super) has_cors: bool,
     /// Whether the path is another one by now.
     is_moved: bool,
+    /// Whether one of the middlewares is `addPrefix`.
+    has_prefix: bool,
     /// What cannot be converted. Only locks follow it.
     closed: Option<Rule>,
 }
@@ -97,29 +91,25 @@ impl<'d> Middleware<'d> {
         self.always(Effect::Note(text.into()))
     }
 
-    /// A number; without it, `default`.
+    /// A number; without it, `default`. One below zero is none.
     ///
     /// # Errors
     /// The rule that closes, if it cannot be read.
-    pub(super) fn number(&self, key: &str, default: i64) -> Result<i64, Rule> {
-        match self.fields.take(key) {
-            None => Ok(default),
-            Some(item) => item
-                .text()
-                .and_then(|text| text.replace('_', "").parse().ok())
-                .ok_or_else(|| self.close(format!("`{key}` is no number that can be read"))),
-        }
+    pub(super) fn number(&self, key: &str, default: u64) -> Result<u64, Rule> {
+        let Some(item) = self.fields.take(key) else { return Ok(default) };
+        let number = item.text().and_then(|text| text.replace('_', "").parse::<i64>().ok());
+        let error = || self.close(format!("`{key}` is no number that can be read"));
+        number.map(|number| u64::try_from(number).unwrap_or(0)).ok_or_else(error)
     }
 }
 
 impl<'d> Traefik<'d> {
-    /// The rules that a router enters, but for its name. `closed`: what of it cannot be converted.
+    /// The rules that a router enters, but for its name.
     pub(super) fn chain(
         &mut self,
         entry_point: &EntryPoint<'d>,
         router: &Router<'d>,
         is_tls: bool,
-        closed: Vec<Rule>,
     ) -> Vec<Rule> {
         let mut context = Context {
             router,
@@ -128,38 +118,67 @@ impl<'d> Traefik<'d> {
             changed: BTreeSet::new(),
             has_cors: false,
             is_moved: false,
+            has_prefix: false,
             closed: None,
         };
-        let mut rules = Vec::new();
-        closed.into_iter().for_each(|rule| context.add(rule, &mut rules));
-        let mut uses = Vec::new();
-        let of_service = self.service_middlewares(router);
-        for named in entry_point.middlewares.iter().chain(&router.middlewares).chain(&of_service) {
+        let (mut rules, mut uses) = (Vec::new(), Vec::new());
+        for (key, _) in &router.unknown {
+            context.add(router.always(Effect::Close(format!("`{key}` has no equal"))), &mut rules);
+        }
+        for named in entry_point.middlewares.iter().chain(&router.middlewares) {
             self.flatten(*named, &mut uses, 0);
         }
-        rules.extend(self.walk(&uses, context));
+        // Traefik does not make a router with one, or a service, that is not there.
+        if let End::Service(named) = &router.end
+            && let name = plain_name(named.text().unwrap_or_default())
+            && !name.ends_with("@internal")
+            && !self.services.contains_key(name)
+        {
+            self.service_rules(*named).into_iter().for_each(|rule| context.add(rule, &mut rules));
+        }
+        let (found, missing): (Vec<_>, Vec<_>) = uses.into_iter().partition(Result::is_ok);
+        missing.into_iter().filter_map(Result::err).for_each(|rule| context.add(rule, &mut rules));
+        let found: Vec<_> = found.into_iter().filter_map(Result::ok).collect();
+        context.has_prefix = found.iter().any(|one| one.kind.eq_ignore_ascii_case("addPrefix"));
+        rules.extend(self.walk(&found, context));
         rules
     }
 
-    /// Adds a middleware, or those of a chain.
-    fn flatten(&mut self, named: Item<'d>, uses: &mut Vec<Item<'d>>, depth: usize) {
-        let name = plain_name(named.text().unwrap_or_default());
-        let chain = self.middlewares.get(name).and_then(|item| item.fields().take("chain"));
-        match chain {
-            Some(chain) if depth < MAX_DEPTH => {
-                self.used.insert(format!("middleware {name}"));
+    /// Adds a middleware, or those of a chain; or the rule that closes, if it is not there.
+    fn flatten(&mut self, named: Item<'d>, uses: &mut Vec<Result<Middleware<'d>, Rule>>, depth: usize) {
+        let name = named.text().unwrap_or_default();
+        let close = |text: &str| {
+            let effect = Effect::Close(format!("the middleware `{name}` {text}"));
+            let shown = format!("middlewares.{name}");
+            Err(Rule::new(Condition::ALWAYS, effect, &named.place(), shown))
+        };
+        let found = self.middlewares.get_key_value(plain_name(name)).map(|(name, item)| (*name, *item));
+        let Some((name, item)) = found else {
+            uses.push(close("is not in this file, and it may be one that asks for a password"));
+            return;
+        };
+        self.used.insert(("middleware", name));
+        match item.fields().each().as_slice() {
+            [(kind, chain)] if kind.eq_ignore_ascii_case("chain") && depth < MAX_DEPTH => {
                 for named in chain.fields().items("middlewares") {
                     self.flatten(named, uses, depth + 1);
                 }
             }
-            _ => uses.push(named),
+            [(kind, item)] => {
+                let middleware = Middleware { name, kind, item: *item, fields: item.fields() };
+                uses.push(match kind.eq_ignore_ascii_case("plugin") {
+                    true => Err(middleware.close("Tollgate has no plugins, and this one may check who asks")),
+                    false => Ok(middleware),
+                });
+            }
+            _ => uses.push(close("is not of one kind: Traefik does not make its router")),
         }
     }
 
-    fn walk(&mut self, uses: &[Item<'d>], mut context: Context<'_, 'd>) -> Vec<Rule> {
+    fn walk(&mut self, uses: &[Middleware<'d>], mut context: Context<'_, 'd>) -> Vec<Rule> {
         let mut rules = Vec::new();
-        for (nth, named) in uses.iter().enumerate() {
-            match self.step(*named, &mut context) {
+        for (nth, middleware) in uses.iter().enumerate() {
+            match self.step(middleware, &mut context) {
                 Step::Rules(new) => new.into_iter().for_each(|rule| context.add(rule, &mut rules)),
                 Step::Branches(_) if context.closed.is_some() => {}
                 Step::Branches(branches) => {
@@ -176,96 +195,76 @@ impl<'d> Traefik<'d> {
                 }
             }
         }
-        let last = match &context.router.redirect {
-            None => self.service_rules(context.router),
-            Some(redirection) => {
+        let last = match &context.router.end {
+            End::Service(named) => self.service_rules(*named),
+            End::Redirect(redirection) => {
                 let item = context.router.item;
                 let middleware =
                     Middleware { name: "redirections", kind: "entryPoint", item, fields: item.fields() };
-                let mut last = self.to_scheme(&middleware, &context, redirection);
-                last.push(middleware.always(Effect::Refuse(404)));
-                last
+                self.to_scheme(&middleware, &context, redirection)
             }
         };
-        if context.closed.is_none() {
-            last.into_iter().for_each(|rule| context.add(rule, &mut rules));
-        }
+        let closed = context.closed.clone();
+        let is_said = |rule: &Rule| {
+            closed.as_ref().is_none_or(|closed| closed != rule && matches!(rule.effect, Effect::Close(_)))
+        };
+        last.into_iter().filter(is_said).for_each(|rule| context.add(rule, &mut rules));
         rules.extend(context.closed);
         rules
     }
 
-    fn step(&mut self, named: Item<'d>, context: &mut Context<'_, 'd>) -> Step {
-        let name = named.text().unwrap_or_default();
-        let close = |text: String| {
-            Step::Rules(vec![Rule::new(
-                Condition::ALWAYS,
-                Effect::Close(text),
-                &named.place(),
-                format!("middlewares.{name}"),
-            )])
-        };
-        let plain = plain_name(name);
-        let Some((plain, item)) = self.middlewares.get_key_value(plain).map(|(name, item)| (*name, *item))
-        else {
-            return close(format!(
-                "the middleware `{name}` is not in this file, and it may be one that asks for a password"
-            ));
-        };
-        self.used.insert(format!("middleware {plain}"));
-        let kinds = item.fields().each();
-        let [(kind, item)] = kinds.as_slice() else {
-            return close(format!(
-                "the middleware `{name}` is not of one kind: Traefik does not make its router"
-            ));
-        };
-        let middleware = Middleware { name: plain, kind, item: *item, fields: item.fields() };
-        if has_template(*item) {
+    fn step(&mut self, middleware: &Middleware<'d>, context: &mut Context<'_, 'd>) -> Step {
+        if has_template(middleware.item) {
             return Step::Rules(vec![middleware.close(TEMPLATE)]);
         }
-        let mut step = self.converted(&middleware, context);
-        let is_known = CLOSED.iter().chain(&NOTED).any(|(known, _)| known.eq_ignore_ascii_case(kind))
-            || kind.eq_ignore_ascii_case("retry");
-        if !is_known && let Some((key, _)) = middleware.fields.rest().first() {
-            let close = middleware.close(format!("`{key}` has no equal"));
-            match &mut step {
-                Step::Rules(rules) => rules.push(close),
-                Step::Branches(_) => step = Step::Rules(vec![close]),
+        let mut step = self.converted(middleware, context).unwrap_or_else(|rule| Step::Rules(vec![rule]));
+        for (key, _) in middleware.fields.rest() {
+            let text = format!("`{key}` has no equal");
+            match (&mut step, middleware.kind.to_ascii_lowercase().as_str()) {
+                // They neither open nor break anything.
+                (Step::Rules(rules), "buffering" | "retry") => rules.push(middleware.note(text)),
+                (Step::Rules(rules), _) => rules.push(middleware.close(text)),
+                (Step::Branches(_), _) => step = Step::Rules(vec![middleware.close(text)]),
             }
         }
         step
     }
 
-    fn converted(&mut self, middleware: &Middleware<'d>, context: &mut Context<'_, 'd>) -> Step {
+    /// # Errors
+    /// The rule that closes, if it has no equal.
+    fn converted(
+        &mut self,
+        middleware: &Middleware<'d>,
+        context: &mut Context<'_, 'd>,
+    ) -> Result<Step, Rule> {
         let kind = middleware.kind.to_ascii_lowercase();
-        Step::Rules(match kind.as_str() {
+        Ok(Step::Rules(match kind.as_str() {
             "ratelimit" | "inflightreq" => {
-                let entry_point = context.entry_point;
-                let own = if entry_point.has_own { &entry_point.name } else { "" };
-                self.limits(middleware, context.router.name, own)
+                let own = if context.entry_point.has_own { &context.entry_point.name } else { "" };
+                self.limits(middleware, context.router.name, own)?.into_iter().collect()
             }
-            "ipallowlist" | "ipwhitelist" => self.allow_list(middleware),
+            "ipallowlist" | "ipwhitelist" => self.allow_list(middleware)?,
             "headers" => headers::rules(middleware, context),
-            "buffering" => buffering(middleware),
-            "retry" => retry(middleware),
-            "encodedcharacters" => encoded_characters(&middleware.fields),
-            "stripprefix" => return paths::strip_prefix(middleware),
-            "stripprefixregex" => return paths::strip_prefix_regex(middleware),
+            "buffering" => buffering(middleware)?,
+            "retry" => retry(middleware)?,
+            "stripprefix" => return Ok(paths::strip_prefix(middleware, context.has_prefix)),
             "addprefix" => paths::add_prefix(middleware),
             "replacepath" => paths::replace_path(middleware),
             "replacepathregex" => return paths::replace_path_regex(middleware),
             "redirectscheme" => self.redirect_scheme(middleware, context),
             "redirectregex" => redirects::redirect_regex(middleware, context),
-            _ => match (known(&CLOSED, &kind), known(&NOTED, &kind)) {
-                (Some(text), _) => vec![middleware.close(text)],
-                (None, Some(text)) => vec![middleware.note(text)],
-                (None, None) => vec![middleware.close("it has no equal")],
-            },
-        })
+            kind => {
+                let text = |table: &[(&str, &'static str)]| {
+                    table.iter().find(|(known, _)| *known == kind).map(|(_, text)| *text)
+                };
+                middleware.fields.each();
+                match text(&NOTED) {
+                    Some(text) => vec![middleware.note(text)],
+                    None => return Err(middleware.close(text(&CLOSED).unwrap_or("it has no equal"))),
+                }
+            }
+        }))
     }
-}
-
-fn known(table: &[(&str, &'static str)], kind: &str) -> Option<&'static str> {
-    table.iter().find(|(known, _)| *known == kind).map(|(_, text)| *text)
 }
 
 impl Context<'_, '_> {
@@ -279,8 +278,12 @@ impl Context<'_, '_> {
             }
             _ => {}
         }
+        if self.has_cors && matches!(rule.effect, Effect::Refuse(_)) {
+            let text = "preflights, too, which Traefik answers before".to_owned();
+            rules.push(Rule { when: Condition::ALWAYS, effect: Effect::Note(text), ..rule.clone() });
+        }
         match (&rule.effect, &self.closed) {
-            (Effect::Close(_), None) => self.closed = Some(rule),
+            (Effect::Close(_), None) if rule.when == Condition::ALWAYS => self.closed = Some(rule),
             (Effect::Close(text), Some(_)) => {
                 let effect = Effect::Note(text.clone());
                 rules.push(Rule { effect, ..rule.clone() });
@@ -303,38 +306,18 @@ pub(super) fn has_template(item: Item<'_>) -> bool {
             .any(has_template)
 }
 
-fn buffering(middleware: &Middleware<'_>) -> Vec<Rule> {
-    let bytes = match middleware.number("maxRequestBodyBytes", 0) {
-        Ok(bytes) => u64::try_from(bytes).unwrap_or(0),
-        Err(close) => return vec![close],
-    };
+fn buffering(middleware: &Middleware<'_>) -> Result<Vec<Rule>, Rule> {
+    let bytes = middleware.number("maxRequestBodyBytes", 0)?;
     // Where bodies are kept.
     middleware.fields.ignore(&["memRequestBodyBytes", "memResponseBodyBytes"]);
-    let mut rules = Vec::new();
-    if bytes > 0 {
-        rules.push(
-            middleware.always(Effect::Edit(Edit::Setting("max_body", Node::from(size(bytes.min(1 << 50)))))),
-        );
-    }
-    rules.extend(noted_rest(middleware));
-    rules
+    let limit = Edit::Setting("max_body", Node::from(size(bytes.min(1 << 50))));
+    Ok((bytes > 0).then(|| middleware.always(Effect::Edit(limit))).into_iter().collect())
 }
 
-/// Notes on settings without an equal, which neither open nor break anything.
-fn noted_rest(middleware: &Middleware<'_>) -> Vec<Rule> {
-    let rest = middleware.fields.rest();
-    rest.into_iter().map(|(key, _)| middleware.note(format!("`{key}` has no equal"))).collect()
-}
-
-fn retry(middleware: &Middleware<'_>) -> Vec<Rule> {
-    let attempts = match middleware.number("attempts", 1) {
-        Ok(attempts) => u64::try_from(attempts).unwrap_or(1),
-        Err(close) => return vec![close],
-    };
+fn retry(middleware: &Middleware<'_>) -> Result<Vec<Rule>, Rule> {
+    let attempts = middleware.number("attempts", 1)?;
     // How long it waits.
     middleware.fields.ignore(&["initialInterval"]);
     let retry = Map::new().with("max", attempts.saturating_sub(1).min(10));
-    let mut rules = vec![middleware.always(Effect::Edit(Edit::Setting("retry", Node::from(retry))))];
-    rules.extend(noted_rest(middleware));
-    rules
+    Ok(vec![middleware.always(Effect::Edit(Edit::Setting("retry", Node::from(retry))))])
 }

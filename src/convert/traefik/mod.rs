@@ -27,7 +27,7 @@ use super::{
     draft::Draft,
     networks::Networks,
     read,
-    yaml::{Comment, Map},
+    yaml::Comment,
 };
 use entry_points::EntryPoint;
 use rule::Syntax;
@@ -38,11 +38,9 @@ const MAX_FILES: usize = 200;
 
 /// Converts `text`, the file at `path`: a dynamic configuration, or a static one that names it.
 pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
-    let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"))
-        || text.lines().any(|line| {
-            line.trim_start().starts_with("[http") || line.trim_start().starts_with("[entryPoints")
-        });
-    if is_toml {
+    let is_section = |line: &str| ["[http", "[entryPoints"].iter().any(|begin| line.starts_with(begin));
+    let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    if is_toml || text.lines().map(str::trim_start).any(is_section) {
         let what = "this is TOML, which tollgate convert does not read. Convert it to YAML first, for example by \
                     `yq -p toml -o yaml`";
         return Err(ConvertError::Unsupported { file: path.to_owned(), what: what.to_owned() });
@@ -53,7 +51,11 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
     for file in files {
         documents.push(Document::parse(&file.display().to_string(), &read(&file)?)?);
     }
-    Ok(Traefik::new(&documents, draft).convert())
+    let mut traefik = Traefik { draft, ..Traefik::default() };
+    for document in &documents {
+        traefik.collect(&document.root().fields());
+    }
+    Ok(traefik.convert())
 }
 
 /// The files that `providers.file` of a static configuration names.
@@ -89,6 +91,7 @@ fn dynamic_files(path: &Path) -> Vec<PathBuf> {
 type Named<'d> = BTreeMap<&'d str, Item<'d>>;
 
 /// The named things of all files, and what is made of them.
+#[derive(Default)]
 struct Traefik<'d> {
     routers: Vec<(&'d str, Item<'d>)>,
     middlewares: Named<'d>,
@@ -97,50 +100,21 @@ struct Traefik<'d> {
     tls_options: Named<'d>,
     certificates: Vec<(&'d str, &'d str)>,
     entry_points: Vec<EntryPoint<'d>>,
-    /// The addresses of entry points by their names.
-    addresses: BTreeMap<&'d str, &'d str>,
     /// Of rules whose router has no `ruleSyntax`.
     syntax: Option<Syntax>,
     draft: Draft,
     /// Middlewares and services that a router uses.
-    used: BTreeSet<String>,
+    used: BTreeSet<(&'static str, &'d str)>,
     /// Proxies that tell the client by the PROXY protocol.
     proxies: Networks,
     /// Those whose `X-Forwarded-For` counts.
     trusted: Networks,
-    /// The most bits of an IPv6 address by which a client is known.
-    ipv6_prefix: Option<u64>,
     made: BTreeMap<&'d str, Service>,
     /// Policies by middleware, router and entry point.
     policies: BTreeMap<[String; 3], String>,
 }
 
 impl<'d> Traefik<'d> {
-    fn new(documents: &'d [Document], draft: Draft) -> Self {
-        let mut traefik = Self {
-            routers: Vec::new(),
-            middlewares: Named::new(),
-            services: Named::new(),
-            transports: Named::new(),
-            tls_options: Named::new(),
-            certificates: Vec::new(),
-            entry_points: Vec::new(),
-            addresses: BTreeMap::new(),
-            syntax: None,
-            draft,
-            used: BTreeSet::new(),
-            proxies: Networks::default(),
-            trusted: Networks::default(),
-            ipv6_prefix: None,
-            made: BTreeMap::new(),
-            policies: BTreeMap::new(),
-        };
-        for document in documents {
-            traefik.collect(&document.root().fields());
-        }
-        traefik
-    }
-
     fn collect(&mut self, root: &Fields<'d>) {
         let http = root.fields("http");
         self.routers.extend(http.fields("routers").each());
@@ -159,19 +133,13 @@ impl<'d> Traefik<'d> {
         self.static_part(root);
         self.leftovers(&http, "http");
         for (key, item) in root.rest().into_iter().filter(|(key, _)| !key.starts_with("x-")) {
-            let text = match key.to_ascii_lowercase().as_str() {
-                "tcp" | "udp" => "Tollgate forwards HTTP only. Leave this to nginx (`stream`) or HAProxy",
-                _ => "it has no equal",
-            };
-            self.draft.head.push(item.note(format!("`{key}`: {text}")));
+            self.draft.head.push(item.note(format!("`{key}` has no equal")));
         }
     }
 
     /// Notes keys that nobody has read.
     fn leftovers(&mut self, fields: &Fields<'_>, of: &str) {
-        for (key, item) in fields.rest() {
-            self.draft.head.push(item.note(format!("`{of}.{key}` has no equal")));
-        }
+        self.draft.head.extend(rest(fields, of));
     }
 
     fn convert(mut self) -> Draft {
@@ -180,9 +148,6 @@ impl<'d> Traefik<'d> {
         self.trust();
         self.sites(&routers);
         self.unused(routers.is_empty());
-        if let Some(bits) = self.ipv6_prefix.filter(|bits| *bits < 64) {
-            self.draft.settings.set("client_address", Map::new().with("ipv6_prefix", bits));
-        }
         self.draft
     }
 
@@ -191,19 +156,18 @@ impl<'d> Traefik<'d> {
         let mut rules = Vec::new();
         for (kind, named) in [("middleware", self.middlewares.clone()), ("service", self.services.clone())] {
             for (name, item) in named {
-                if self.used.contains(&format!("{kind} {name}")) {
+                if self.used.contains(&(kind, name)) {
                     continue;
                 }
                 let limits = match (kind, is_without_routers) {
                     ("middleware", true) => self.limits_alone(name, item),
                     _ => Vec::new(),
                 };
-                let text = match limits.is_empty() {
-                    true => format!("no router of this file uses the {kind} `{name}`: not converted"),
-                    false => format!(
-                        "no router of this file uses the {kind} `{name}`: add it to `policies` of its routes"
-                    ),
+                let what = match limits.is_empty() {
+                    true => "not converted",
+                    false => "add it to `policies` of its routes",
                 };
+                let text = format!("no router of this file uses the {kind} `{name}`: {what}");
                 self.draft.head.push(item.note(text));
                 rules.extend(limits);
             }
@@ -212,6 +176,11 @@ impl<'d> Traefik<'d> {
             self.placeholder(rules);
         }
     }
+}
+
+/// Notes on keys that nobody has read. `of`: what has them.
+fn rest(fields: &Fields<'_>, of: &str) -> Vec<Comment> {
+    fields.rest().into_iter().map(|(key, item)| item.note(format!("`{of}.{key}` has no equal"))).collect()
 }
 
 /// The name without the provider of this file.
@@ -224,28 +193,19 @@ fn milliseconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse::<u64>() {
         return seconds.checked_mul(1000);
     }
-    let (mut total, mut rest) = (0.0_f64, text);
+    let (mut total, mut rest) = (0_u64, text);
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        total += number
-            * match &rest[..unit] {
-                "ns" => 1e-6,
-                "us" | "µs" => 1e-3,
-                "ms" => 1.0,
-                "s" => 1e3,
-                "m" => 6e4,
-                "h" => 36e5,
-                _ => return None,
-            };
-        rest = &rest[unit..];
+        let (number, behind) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let (unit, next) = behind.split_at(behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len()));
+        let unit = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(unit)?)?;
+        rest = next;
     }
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is positive, and bounded by the text"
-    )]
-    (total.is_finite() && total < 1e13).then_some(total.round() as u64)
+    Some(total)
 }

@@ -1,26 +1,27 @@
 //! Middlewares that redirect.
 
-use regex::bytes::RegexBuilder;
+use std::collections::BTreeSet;
+
+use regex::Regex;
 
 use super::{
     Traefik,
     middlewares::{Context, Middleware},
-    paths::{named_groups, template},
+    paths::text_of,
 };
 use crate::convert::{
     condition::{Condition, Host, Test},
     draft::literal,
-    path::Path,
+    path::{Path, regex_text},
     site::{Action, Effect, Rule},
     yaml::Map,
 };
 
 /// 308 or 307, which keep the method.
 fn status(middleware: &Middleware<'_>) -> u64 {
-    let fields = &middleware.fields;
     // Both settings are read.
-    let is_permanent = fields.is_true("permanent");
-    if fields.is_true("forcePermanentRedirect") || is_permanent { 308 } else { 307 }
+    let is_permanent = middleware.fields.is_true("permanent");
+    if middleware.fields.is_true("forcePermanentRedirect") || is_permanent { 308 } else { 307 }
 }
 
 /// What a redirect to another scheme is for, where a proxy in front may say that a request came by HTTPS.
@@ -40,234 +41,168 @@ impl<'d> Traefik<'d> {
         context: &Context<'_, 'd>,
     ) -> Vec<Rule> {
         let text = |key: &str| middleware.fields.text(key).unwrap_or_default().to_owned();
-        let status = status(middleware);
-        self.to_scheme(
-            middleware,
-            context,
-            &Redirection { scheme: text("scheme"), port: text("port"), status },
-        )
+        let to = Redirection { scheme: text("scheme"), port: text("port"), status: status(middleware) };
+        self.to_scheme(middleware, context, &to)
     }
 
     pub(super) fn to_scheme(
         &self,
         middleware: &Middleware<'d>,
         context: &Context<'_, 'd>,
-        redirection: &Redirection,
+        Redirection { scheme, port, status }: &Redirection,
     ) -> Vec<Rule> {
-        let Redirection { scheme, port, status } = redirection;
         let is_usual =
             matches!((scheme.as_str(), port.as_str()), (_, "") | ("https", "443") | ("http", "80"));
+        if !matches!(scheme.as_str(), "http" | "https") {
+            return vec![middleware.close("Tollgate redirects to http and https")];
+        }
+        let is_told = !self.trusted.is_empty() || context.entry_point.is_insecure;
+        if (scheme == "https") == context.is_tls {
+            // A plain request may name another port.
+            let is_met = is_usual && context.is_tls && !is_told;
+            let text = if is_told { PROTO } else { "it redirects to another port of the same scheme" };
+            return if is_met { Vec::new() } else { vec![middleware.close(text)] };
+        }
         let mut redirect = Map::new().with("scheme", scheme.as_str()).with("status", *status);
-        let act = |redirect: &Map| Effect::Act(Action::Redirect(redirect.clone()));
-        match (is_usual, (scheme == "https") == context.is_tls, port.parse::<u64>()) {
-            _ if !matches!(scheme.as_str(), "http" | "https") => {
-                vec![middleware.close("Tollgate redirects to http and https")]
-            }
-            (true, true, _) => Vec::new(),
-            (false, true, _) => vec![middleware.close("it redirects to another port of the same scheme")],
-            (false, false, Err(_)) => vec![middleware.close(format!("`{port}` is no port"))],
-            (_, false, port) => {
-                let mut rules = Vec::new();
-                if let Some(port) = port.ok().filter(|_| !is_usual) {
-                    for host in &context.router.hosts {
-                        let redirect = redirect.clone().with("host", host.as_str()).with("port", port);
-                        let when = Condition::host(Host::Exact(host.clone()));
-                        rules.push(middleware.rule(when, act(&redirect)));
-                    }
-                    redirect.set("port", port);
-                }
-                rules.push(middleware.always(act(&redirect)));
-                if !self.trusted.is_empty() || context.entry_point.is_insecure {
-                    let doubted = |when: Condition| when.and(Condition::unknown(PROTO));
-                    rules.iter_mut().for_each(|rule| rule.when = doubted(rule.when.clone()));
-                }
-                rules
-            }
-        }
-    }
-}
-
-/// `redirectRegex` compares the whole URL. Where its host is one that the router or the expression names, or any, what
-/// the expression does to the path is known.
-pub(super) fn redirect_regex(middleware: &Middleware<'_>, context: &Context<'_, '_>) -> Vec<Rule> {
-    let pattern = middleware.fields.text("regex").unwrap_or_default();
-    let replacement = middleware.fields.text("replacement").unwrap_or_default();
-    let status = status(middleware);
-    let scheme = if context.is_tls { "https" } else { "http" };
-    if matches!(pattern.trim_start_matches('^').trim_end_matches('$'), ".*" | "(.*)" | ".+" | "(.+)")
-        && let Some(Some(To::Url(to))) = target(replacement, "http://", "")
-    {
-        let redirect = Map::new().with("to", to).with("query", "drop").with("status", status);
-        return vec![middleware.always(Effect::Act(Action::Redirect(redirect)))];
-    }
-    let Some((origin, path)) = split(pattern) else {
-        return vec![in_doubt(middleware, &[], pattern, replacement)];
-    };
-    let host = origin.rsplit("://").next().unwrap_or_default().replace("\\.", ".");
-    let named =
-        Some(host).filter(|host| host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.')));
-    let hosts: Vec<String> = match is_of_any_host(&origin) {
-        true => vec![ANY_HOST.to_owned()],
-        false => context.router.hosts.iter().cloned().chain(named.clone()).collect(),
-    };
-    let mut rules = Vec::new();
-    for host in &hosts {
-        let here = match host.as_str() {
-            ANY_HOST => Condition::ALWAYS,
-            host => Condition::host(Host::Exact(host.to_owned())),
+        let port = match (is_usual, port.parse::<u64>()) {
+            (true, _) => None,
+            (false, Ok(port)) => Some(port),
+            (false, Err(_)) => return vec![middleware.close(format!("`{port}` is no port"))],
         };
-        match redirected(&origin, &path, replacement, scheme, host) {
-            Some(None) => {}
-            Some(Some((path, redirect, is_exact))) => {
-                let mut when = here.and(Condition::path(path));
-                if !is_exact {
-                    when = Condition::between(Condition::NEVER, when, "it compares the query, too");
-                }
-                rules.push(
-                    middleware.rule(when, Effect::Act(Action::Redirect(redirect.with("status", status)))),
-                );
-            }
-            None => {
-                let doubt = in_doubt(middleware, &[], pattern, replacement);
-                rules.push(Rule { when: here.and(doubt.when.clone()), ..doubt });
-            }
-        }
+        redirect.extend_some("port", port);
+        let when = if is_told { Condition::unknown(PROTO) } else { Condition::ALWAYS };
+        vec![middleware.rule(when, Effect::Act(Action::Redirect(redirect)))]
     }
-    // An expression that names its host matches no other.
-    if named.is_none() && !is_of_any_host(&origin) {
-        rules.push(in_doubt(middleware, &hosts, pattern, replacement));
-    }
-    rules
 }
 
 /// Stands for every host.
 const ANY_HOST: &str = "any-host-of-all.invalid";
 
-/// Whether every host matches the part of an expression for scheme and host.
-fn is_of_any_host(origin: &str) -> bool {
-    let host = origin.split("://").nth(1).unwrap_or_default().replace(['(', ')'], "");
-    let host = [":[0-9]+?", ":\\d+?"].iter().find_map(|port| host.strip_suffix(port)).unwrap_or(&host);
-    matches!(host, "[^/]+" | "[^/]*" | "[^/:]+" | "[^:/]+" | ".*" | ".+")
-}
-
-/// The redirect of requests to other hosts than these.
-fn in_doubt(middleware: &Middleware<'_>, hosts: &[String], pattern: &str, replacement: &str) -> Rule {
-    let why = format!("from {pattern} to {replacement}: write it as a route with `redirect` before this one");
-    let known = Test::Hosts(hosts.iter().cloned().map(Host::Exact).collect());
-    let when = Condition::from(known).not().and(Condition::unknown(why));
-    middleware.rule(when, Effect::Act(Action::Redirect(Map::new().with("scheme", "https"))))
-}
-
-/// The parts of an expression for scheme and host, and for the path. Where one wildcard is for both, the path is empty.
-fn split(pattern: &str) -> Option<(String, String)> {
-    let pattern = pattern.strip_prefix('^').unwrap_or(pattern).replace(r"\/", "/");
-    let scheme = pattern.find("://").filter(|_| pattern.starts_with("http") || pattern.starts_with('('))?;
-    let (mut depth, mut is_in_class, mut is_escaped) = (0_usize, false, false);
-    for (at, c) in pattern.char_indices().skip_while(|(at, _)| *at < scheme + 3) {
-        match c {
-            _ if is_escaped => {
-                is_escaped = false;
-                continue;
+/// `redirectRegex` compares the whole URL. What it does is known where its host is one that the router or the expression
+/// names, or any, and the path a text at the beginning and what follows it.
+pub(super) fn redirect_regex(middleware: &Middleware<'_>, context: &Context<'_, '_>) -> Vec<Rule> {
+    let pattern = middleware.fields.text("regex").unwrap_or_default();
+    let replacement = middleware.fields.text("replacement").unwrap_or_default();
+    let status = status(middleware);
+    let act = |redirect: Map| Effect::Act(Action::Redirect(redirect.with("status", status)));
+    let close =
+        || middleware.close(format!("from {pattern} to {replacement}: write a route with `redirect`"));
+    if pattern == ".*" && replacement.starts_with("http") && !replacement.contains('$') {
+        let to = Map::new().with("to", literal(replacement)).with("query", "drop");
+        return vec![middleware.always(act(to))];
+    }
+    let Some((origin, path)) = split(pattern) else {
+        let only = only_end(pattern).and_then(|end| Path::suffix(&end, false).ok());
+        return vec![Rule { when: only.map_or(Condition::ALWAYS, Condition::path), ..close() }];
+    };
+    let host = origin.rsplit("://").next().unwrap_or_default();
+    let is_any = matches!(host.trim_matches(['(', ')']), "[^/]+" | "[^/:]+" | ".*" | ".+");
+    // An expression that names its host matches no other.
+    let named = Some(host.replace(r"\.", ".")).filter(|host| !is_any && is_host(host));
+    let of_router = context.router.hosts.iter().filter_map(|host| match host {
+        Host::Exact(name) => Some(name.clone()),
+        Host::Below(_) => None,
+    });
+    let hosts: BTreeSet<String> =
+        if is_any { [ANY_HOST.to_owned()].into() } else { of_router.chain(named.clone()).collect() };
+    let scheme = if context.is_tls { "https" } else { "http" };
+    let mut rules = Vec::new();
+    for host in &hosts {
+        let here = if is_any { Condition::ALWAYS } else { Condition::host(Host::Exact(host.clone())) };
+        match redirected(&origin, path.as_deref(), replacement, scheme, host) {
+            None => rules.push(Rule { when: here, ..close() }),
+            Some(None) => {}
+            Some(Some((path, redirect))) => {
+                rules.push(middleware.rule(here.and(Condition::path(path)), act(redirect)));
             }
-            '\\' => is_escaped = true,
-            '[' => is_in_class = true,
-            ']' => is_in_class = false,
-            _ if is_in_class => {}
-            '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1)?,
-            '|' if depth == 0 => return None,
-            '/' if depth == 0 => return Some((pattern[..at].to_owned(), pattern[at..].to_owned())),
-            _ => {}
         }
     }
-    Some((pattern, String::new()))
+    if named.is_none() && !is_any {
+        let others = Test::Hosts(hosts.into_iter().map(Host::Exact).collect());
+        rules.push(Rule { when: Condition::from(others).not(), ..close() });
+    }
+    rules
 }
 
-enum To {
-    /// The same host and path.
-    Scheme(String),
-    /// The same host.
-    Path(String, String),
-    Url(String),
+/// What the path ends with wherever an expression matches. It has no query then.
+fn only_end(pattern: &str) -> Option<String> {
+    let (begin, end) = pattern.strip_prefix('^')?.strip_suffix('$')?.rsplit_once('/')?;
+    let is_short = ![".*", ".+"].iter().any(|any| begin.contains(any));
+    text_of(end).filter(|_| is_short).map(|end| format!("/{end}"))
 }
 
-impl To {
-    fn redirect(self, scheme: &str) -> Map {
-        match self {
-            Self::Scheme(scheme) => Map::new().with("scheme", scheme),
-            Self::Path(other, path) if other == scheme => Map::new().with("path", path),
-            Self::Path(scheme, path) => Map::new().with("scheme", scheme).with("path", path),
-            Self::Url(url) => Map::new().with("to", url),
-        }
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+}
+
+/// The part of an expression for scheme and host, and the text that the path begins with, before a wildcard for the rest.
+/// Without it, the wildcard is also for the end of the host, and in the first part.
+fn split(pattern: &str) -> Option<(String, Option<String>)> {
+    let pattern = pattern.strip_prefix('^')?.replace(r"\/", "/");
+    let begin = pattern.strip_suffix('$').unwrap_or(&pattern).strip_suffix("(.*)")?;
+    let host = begin.find("://")? + 3;
+    match begin[host..].replace("[^/", "[^-").find('/') {
+        Some(at) => Some((begin[..host + at].to_owned(), Some(text_of(&begin[host + at..])?))),
+        None => Some((format!("{begin}(.*)"), None)),
     }
 }
 
-/// The requests to a host that are redirected, where to, and whether the query does not matter. `Some(None)`: none.
-#[allow(clippy::type_complexity, reason = "it is used once")]
+/// The paths that are redirected on a host, and where to. `Some(None)`: none is.
 fn redirected(
     origin: &str,
-    path: &str,
+    path: Option<&str>,
     replacement: &str,
     scheme: &str,
     host: &str,
-) -> Option<Option<(Path, Map, bool)>> {
+) -> Option<Option<(Path, Map)>> {
+    let regex = Regex::new(&format!("^(?:{origin})$")).ok()?;
     let url = format!("{scheme}://{host}");
-    let (origin, has_rest) = match path {
-        // A wildcard at the end of the host takes the path with it.
-        "" => {
-            let wildcard =
-                ["(.*)", "(.+)", "(.*)$", "(.+)$"].iter().find_map(|any| origin.strip_suffix(any))?;
-            (format!("{wildcard}(.*)"), true)
-        }
-        _ => (origin.to_owned(), false),
-    };
-    let regex = RegexBuilder::new(&format!("^(?:{origin})$")).unicode(false).build().ok()?;
-    let Some(captures) = regex.captures(url.as_bytes()) else { return Some(None) };
-    let in_origin = captures.len() - 1;
-    let mut text = template(replacement)?;
-    for (nth, capture) in captures.iter().enumerate().skip(1) {
-        let capture =
-            capture.map_or_else(Default::default, |capture| String::from_utf8_lossy(capture.as_bytes()));
-        let rest = if has_rest && nth == in_origin { "/{rest}" } else { "" };
-        text = text.replace(&format!("{{g{nth}}}"), &format!("{}{rest}", literal(&capture)));
+    let Some(captures) = regex.captures(&url) else { return Some(None) };
+    let text_of_group = |group: Option<regex::Match<'_>>| group.map_or("", |group| group.as_str()).to_owned();
+    let mut groups: Vec<String> = captures.iter().map(text_of_group).collect();
+    match (path, groups.last_mut()) {
+        (None, Some(last)) => *last += "/{rest}",
+        _ => groups.push("{rest}".to_owned()),
     }
-    let map = |to: Option<To>| to.map(|to| to.redirect(scheme));
-    if has_rest {
-        return target(&text, &url, "/{rest}").map(|to| map(to).map(|to| (Path::Any, to, true)));
-    }
-    let groups = named_groups(&format!("{}{path}", "()".repeat(in_origin)))?;
-    let groups = groups.split_once('/').map(|(_, rest)| format!("^/{rest}"))?;
-    let is_whole = ["(.*)", ".*", "(.*)$", ".*$"].iter().any(|end| path.ends_with(end));
-    let is_ended = path.ends_with('$') && !is_whole;
-    let (groups, tail) = match is_whole || is_ended {
-        true => (groups, ""),
-        false => (groups + "(?P<tail>.*)$", "{tail}"),
-    };
-    // A text and a wildcard, which the replacement may have again.
-    let same = path.strip_suffix("(.*)").map(|begin| format!("{begin}{{g{}}}", in_origin + 1));
-    let path = Path::regex(&groups, false).ok()?;
-    let to = target(&format!("{text}{tail}"), &url, &same.unwrap_or_default())?;
-    Some(map(to).map(|to| (path, to, !is_ended)))
-}
-
-/// Where a redirect leads. `Some(None)`: to the same URL.
-fn target(text: &str, url: &str, rest: &str) -> Option<Option<To>> {
-    let (scheme, other) = text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
-    let (_, host) = url.split_once("://")?;
-    if text == format!("{url}{rest}") {
+    let path = path.unwrap_or("/");
+    let (to, same) = (expanded(replacement, &groups)?, format!("{path}{{rest}}"));
+    if to == format!("{url}{same}") {
         return Some(None);
     }
-    if other == format!("{host}{rest}") {
-        return Some(Some(To::Scheme(scheme.to_owned())));
-    }
-    let (authority, path) = other.split_at(other.find('/').unwrap_or(other.len()));
-    if path.contains(['?', '#']) || path.contains(ANY_HOST) {
+    let (to_scheme, to) = to.split_once("://")?;
+    let (to_host, to_path) = to.split_at(to.find('/')?);
+    let is_own = to_host == host;
+    let is_host = is_own || is_host(to_host) && !to_host.contains(ANY_HOST);
+    if !is_host
+        || !matches!(to_scheme, "http" | "https")
+        || to_path.contains(['?', '#'])
+        || to_path.contains(ANY_HOST)
+    {
         return None;
     }
-    if authority == host && !path.is_empty() {
-        return Some(Some(To::Path(scheme.to_owned(), path.to_owned())));
+    let mut redirect = Map::new().with("scheme", to_scheme);
+    redirect.extend_some("host", (!is_own).then_some(to_host));
+    redirect.extend_some("path", (to_path != same).then_some(to_path));
+    redirect.extend_some("query", (!to_path.contains("{rest}")).then_some("drop"));
+    let found = match to_path == same {
+        true => Path::prefix(path),
+        false => Path::regex(&format!("^{}(?P<rest>.*)$", regex_text(path)), false),
+    };
+    Some(Some((found.ok()?, redirect)))
+}
+
+/// The replacement with these texts in place of `$1` and `${1}` of Go.
+fn expanded(replacement: &str, groups: &[String]) -> Option<String> {
+    let mut parts = replacement.split('$');
+    let mut text = literal(parts.next()?);
+    for part in parts {
+        let (name, after) = match part.strip_prefix('{') {
+            Some(braced) => braced.split_once('}')?,
+            None => part
+                .split_at(part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len())),
+        };
+        text += groups.get(name.parse::<usize>().ok().filter(|nth| *nth > 0)?)?;
+        text += &literal(after);
     }
-    let is_fit =
-        !authority.is_empty() && !authority.contains(['{', '?', '$']) && !authority.contains(ANY_HOST);
-    is_fit.then(|| Some(To::Url(text.to_owned())))
+    Some(text)
 }

@@ -1,7 +1,11 @@
 //! The rules of routers: ``Host(`example.com`) && (PathPrefix(`/api`) || !Method(`GET`))``, in the syntax of Traefik 2
 //! and 3, as conditions.
 
-use regex_syntax::hir::{Hir, HirKind, Look, literal};
+use regex::Regex;
+use regex_syntax::hir::{
+    Look,
+    literal::{ExtractKind, Extractor},
+};
 
 use crate::convert::{
     condition::{Condition, Doubt, Host, Test, ValueKind},
@@ -13,49 +17,15 @@ use crate::convert::{
 const MAX_DEPTH: usize = 64;
 /// The most texts that a regular expression is written out as.
 const MAX_TEXTS: usize = 64;
-const MATCHERS: [&str; 15] = [
-    "Host",
-    "HostHeader",
-    "HostRegexp",
-    "Path",
-    "PathPrefix",
-    "PathRegexp",
-    "Method",
-    "Methods",
-    "ClientIP",
-    "Header",
-    "Headers",
-    "HeaderRegexp",
-    "HeadersRegexp",
-    "Query",
-    "QueryRegexp",
-];
-/// Methods that a route can name.
-const METHODS: [&str; 18] = [
-    "GET",
-    "HEAD",
-    "POST",
-    "PUT",
-    "DELETE",
-    "CONNECT",
-    "OPTIONS",
-    "TRACE",
-    "PATCH",
-    "PROPFIND",
-    "PROPPATCH",
-    "MKCOL",
-    "COPY",
-    "MOVE",
-    "LOCK",
-    "UNLOCK",
-    "REPORT",
-    "PURGE",
-];
 /// Fields that Traefik changes before it compares them.
 const CHANGED_FIELDS: [&str; 4] = ["x-real-ip", "x-scheme", "connection", "forwarded"];
 
 /// Why something that Traefik fills in is not converted.
 pub(super) const TEMPLATE: &str = "Traefik fills in what is in `{{ … }}`: write the value, and convert again";
+
+const EXPRESSION: &str = "routes compare whole values, with no expression";
+const BRACES: &str = "what is in braces is an expression in Traefik 2 and a text in Traefik 3: write it in the syntax of \
+                      Traefik 3, as `PathRegexp` or `HostRegexp`";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syntax {
@@ -70,512 +40,91 @@ impl Syntax {
     }
 }
 
-/// A rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Rule {
-    Matcher(Matcher),
-    And(Vec<Rule>),
-    Or(Vec<Rule>),
-    Not(Box<Rule>),
-}
-
-/// ``Name(`argument`, …)``
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Matcher {
-    pub(super) name: String,
-    pub(super) arguments: Vec<String>,
+/// A rule that has been read.
+pub(super) struct Rule {
+    pub(super) condition: Condition,
+    /// The hosts that it names, also those of a `Host` that is negated.
+    pub(super) hosts: Vec<Host>,
+    /// A matcher that has no equal.
+    pub(super) unknown: Option<String>,
 }
 
 impl Rule {
-    /// Parses a rule.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut parser = Parser { rest: text, depth: 0 };
-        let rule = parser.alternatives()?;
-        parser.skip_space();
-        match parser.rest.chars().next() {
-            None => Ok(rule),
-            Some(c) => Err(format!("`{c}` is not expected there")),
-        }
-    }
-
-    /// The condition that the rule is in this syntax.
+    /// Reads a rule.
     ///
     /// # Errors
     /// Why Traefik makes no router of it.
-    pub(super) fn condition(&self, syntax: Syntax) -> Result<Condition, String> {
-        let all = |rules: &[Self]| -> Result<Vec<Condition>, String> {
-            rules.iter().map(|rule| rule.condition(syntax)).collect()
-        };
-        Ok(match self {
-            Self::Not(rule) => rule.condition(syntax)?.not(),
-            Self::And(rules) => Condition::All(all(rules)?),
-            Self::Or(rules) => Condition::Any(all(rules)?),
-            Self::Matcher(matcher) => matcher.condition(syntax)?,
-        })
-    }
-
-    /// Whether the two syntaxes read it in different ways: the braces of Traefik 2 are plain text in Traefik 3.
-    pub(super) fn has_braces(&self) -> bool {
-        match self {
-            Self::Not(rule) => rule.has_braces(),
-            Self::And(rules) | Self::Or(rules) => rules.iter().any(Self::has_braces),
-            Self::Matcher(Matcher { name, arguments }) => {
-                let name = name.to_ascii_lowercase();
-                let has_name = |argument: &String| {
-                    let names = argument.split('{').skip(1).filter(|rest| rest.contains('}'));
-                    names.clone().any(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
-                };
-                matches!(name.as_str(), "host" | "hostregexp" | "path" | "pathprefix")
-                    && arguments.iter().any(has_name)
-            }
-        }
-    }
-
-    /// The hosts that it names.
-    pub(super) fn hosts(&self) -> Vec<String> {
-        match self {
-            Self::Not(_) => Vec::new(),
-            Self::And(rules) | Self::Or(rules) => rules.iter().flat_map(Self::hosts).collect(),
-            Self::Matcher(matcher) if matcher.name.to_ascii_lowercase().starts_with("host") => {
-                let exact = |text: &String| texts_of(text).or_else(|| Some(vec![host_name(text)?]));
-                let hosts = matcher.arguments.iter().filter_map(exact).flatten();
-                hosts.filter_map(|host| host_name(&host)).collect()
-            }
-            Self::Matcher(_) => Vec::new(),
-        }
-    }
-
-    /// A matcher that has no equal.
-    pub(super) fn unknown(&self) -> Option<&str> {
-        match self {
-            Self::Not(rule) => rule.unknown(),
-            Self::And(rules) | Self::Or(rules) => rules.iter().find_map(Self::unknown),
-            Self::Matcher(Matcher { name, .. }) => {
-                let is_known = MATCHERS.iter().any(|known| known.eq_ignore_ascii_case(name));
-                (!is_known).then_some(name.as_str())
-            }
-        }
-    }
-
-    /// The hosts for which the TLS options of its router count: those of each `Host`, also of one that is negated.
-    pub(super) fn sni(&self) -> Vec<Host> {
-        match self {
-            Self::Not(rule) => rule.sni(),
-            Self::And(rules) | Self::Or(rules) => rules.iter().flat_map(Self::sni).collect(),
-            Self::Matcher(matcher) if matcher.name.eq_ignore_ascii_case("host") => {
-                let exact = |text: &String| host_name(text).map(Host::Exact);
-                let below = |text: &String| text.strip_prefix("*.").and_then(host_name).map(Host::Below);
-                matcher.arguments.iter().filter_map(|text| exact(text).or_else(|| below(text))).collect()
-            }
-            Self::Matcher(_) => Vec::new(),
+    pub(super) fn read(text: &str, syntax: Syntax) -> Result<Self, String> {
+        let mut reader = Reader { rest: text, depth: 0, syntax, hosts: Vec::new(), unknown: None };
+        let condition = reader.alternatives()?;
+        match reader.rest.trim_start().chars().next() {
+            None => Ok(Self { condition, hosts: reader.hosts, unknown: reader.unknown }),
+            Some(c) => Err(format!("its rule cannot be read, `{c}` is not expected there")),
         }
     }
 }
 
-impl Matcher {
-    fn condition(&self, syntax: Syntax) -> Result<Condition, String> {
-        let name = self.name.to_ascii_lowercase();
-        if self.arguments.iter().any(String::is_empty) && syntax == Syntax::V3 || self.arguments.is_empty() {
-            return Err(format!("`{}` has an empty argument", self.name));
-        }
-        if self.arguments.iter().any(|argument| argument.contains("{{")) {
-            return Ok(Condition::unknown_place(TEMPLATE));
-        }
-        let counts: &[usize] = match (syntax, name.as_str()) {
-            (Syntax::V3, "header" | "headerregexp") => &[2],
-            (Syntax::V3, "query" | "queryregexp") => &[1, 2],
-            (Syntax::V3, "hostheader" | "headers" | "headersregexp" | "methods") => &[],
-            (
-                Syntax::V3,
-                "host" | "hostregexp" | "path" | "pathprefix" | "pathregexp" | "method" | "clientip",
-            ) => &[1],
-            _ => &[self.arguments.len()],
-        };
-        if !counts.contains(&self.arguments.len()) {
-            return Err(format!("Traefik 3 does not take `{}` with these arguments", self.name));
-        }
-        let each = |one: &dyn Fn(&str) -> Result<Condition, String>| {
-            let all: Result<Vec<_>, String> = self.arguments.iter().map(|argument| one(argument)).collect();
-            Ok(any_of(all?))
-        };
-        match name.as_str() {
-            "host" | "hostheader" => each(&|host| Ok(host_condition(host))),
-            "hostregexp" => each(&|pattern| host_regexp(pattern, syntax)),
-            "path" => each(&|path| path_condition(path, syntax, "$", Path::exact)),
-            "pathprefix" => each(&|path| path_condition(path, syntax, "", Path::prefix)),
-            "pathregexp" => each(&|pattern| regex_condition(pattern)),
-            "method" | "methods" => each(&|method| Ok(method_condition(method))),
-            "clientip" => Networks::parse(self.arguments.iter().map(String::as_str))
-                .map(|networks| Test::Addresses(networks).into())
-                .map_err(|text| format!("`{text}` is no network")),
-            "header" | "headers" => self.pairs(&|name, value| header(name, &[value.to_owned()])),
-            "headerregexp" | "headersregexp" => self.pairs(&|name, pattern| match texts_of(pattern) {
-                Some(values) => header(name, &values),
-                None => Condition::unknown("routes compare whole values of headers, with no expression"),
-            }),
-            "query" if syntax == Syntax::V2 => {
-                Ok(Condition::All(self.arguments.iter().map(|pair| query_v2(pair)).collect()))
-            }
-            "query" => Ok(query(&self.arguments[0], &[self.arguments.get(1).cloned().unwrap_or_default()])),
-            "queryregexp" => Ok(match self.arguments.get(1).map(|pattern| texts_of(pattern)) {
-                None => query(&self.arguments[0], &[String::new()]),
-                Some(Some(values)) => query(&self.arguments[0], &values),
-                Some(None) => {
-                    Condition::unknown("routes compare whole values of the query, with no expression")
-                }
-            }),
-            _ => Ok(Condition::unknown_place(format!("`{}` has no equal", self.name))),
-        }
-    }
-
-    /// The condition on each name and its value.
-    fn pairs(&self, condition: &dyn Fn(&str, &str) -> Condition) -> Result<Condition, String> {
-        let all = self.arguments.chunks(2).map(|pair| match pair {
-            [name, value] => Ok(condition(name, value)),
-            _ => Err(format!("`{}` needs a value for each name", self.name)),
-        });
-        Ok(Condition::All(all.collect::<Result<_, _>>()?))
-    }
-}
-
-fn any_of(mut conditions: Vec<Condition>) -> Condition {
-    if conditions.len() == 1 { conditions.remove(0) } else { Condition::Any(conditions) }
-}
-
-/// A condition that is met in these cases, as far as Tollgate can tell.
-fn place_between(inner: Condition, outer: Condition, text: String) -> Condition {
-    let why = Doubt { text, is_of_place: true };
-    Condition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
-}
-
-fn host_condition(text: &str) -> Condition {
-    if text == "*" {
-        return Condition::ALWAYS;
-    }
-    match (host_name(text), text.strip_prefix("*.").and_then(host_name)) {
-        (Some(name), _) => Condition::host(Host::Exact(name)),
-        (None, Some(name)) => {
-            let why =
-                format!("`*.{name}` is one label before {name} in Traefik, and every name below it here");
-            place_between(Condition::NEVER, Condition::host(Host::Below(name)), why)
-        }
-        // No request has such a host.
-        (None, None) => Condition::NEVER,
-    }
-}
-
-fn host_name(text: &str) -> Option<String> {
-    let name = text.trim_end_matches('.').to_ascii_lowercase();
-    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':' | '[' | ']');
-    (!name.is_empty() && name.chars().all(is_host)).then_some(name)
-}
-
-fn host_regexp(pattern: &str, syntax: Syntax) -> Result<Condition, String> {
-    let regex = match syntax {
-        Syntax::V2 => format!("^{}$", braced(pattern, "[^.]+")?),
-        Syntax::V3 => pattern.to_owned(),
-    };
-    let parsed = parse(&regex).ok_or_else(|| format!("`{pattern}` is no expression"))?;
-    let why = format!(
-        "the hosts of `{pattern}` cannot be listed: write `hosts` with names, or with `*.` and a name"
-    );
-    let hosts = |hosts: Vec<Host>| match hosts.is_empty() {
-        true => Condition::NEVER,
-        false => Test::Hosts(hosts.into_iter().collect()).into(),
-    };
-    let alternatives = alternatives(&parsed);
-    let any = alternatives.iter().map(|parts| match hosts_of(parts) {
-        Hosts::Some(some) => hosts(some),
-        Hosts::All => Condition::ALWAYS,
-        Hosts::SomeBelow(name) => {
-            place_between(hosts(certain_hosts(parts)), Condition::host(Host::Below(name)), why.clone())
-        }
-        Hosts::Unknown => place_between(hosts(certain_hosts(parts)), Condition::ALWAYS, why.clone()),
-    });
-    Ok(any_of(any.collect()))
-}
-
-/// Hosts in which this concatenation is found for sure: an expression may have a dot where it means one.
-fn certain_hosts(parts: &[Hir]) -> Vec<Host> {
-    let is_dot = |hir: &Hir| parse(".").as_ref() == Some(hir);
-    let plain = parts.iter().map(|hir| if is_dot(hir) { Hir::literal(*b".") } else { hir.clone() });
-    let mut parts: Vec<Hir> = plain.collect();
-    if let Hosts::Some(hosts) = hosts_of(&parts) {
-        return hosts;
-    }
-    // Every name below one in which it is found at the end has it there, too.
-    parts.pop_if(|last| *last.kind() == HirKind::Look(Look::End));
-    match Hir::concat(parts).kind() {
-        HirKind::Literal(text) => match host_name(&String::from_utf8_lossy(&text.0)) {
-            Some(name) if !name.starts_with('.') => vec![Host::Exact(name.clone()), Host::Below(name)],
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
-}
-
-enum Hosts {
-    All,
-    Some(Vec<Host>),
-    /// Some of the names below this one.
-    SomeBelow(String),
-    Unknown,
-}
-
-/// The alternatives of an expression, each as a concatenation without groups. `(…)?` is an alternative, too.
-fn alternatives(hir: &Hir) -> Vec<Vec<Hir>> {
-    match hir.kind() {
-        HirKind::Empty => vec![Vec::new()],
-        HirKind::Capture(group) => alternatives(&group.sub),
-        HirKind::Alternation(parts) => parts.iter().flat_map(alternatives).collect(),
-        HirKind::Repetition(optional) if (optional.min, optional.max) == (0, Some(1)) => {
-            let mut all = alternatives(&optional.sub);
-            all.push(Vec::new());
-            all
-        }
-        HirKind::Concat(parts) => {
-            let mut all: Vec<Vec<Hir>> = vec![Vec::new()];
-            for part in parts {
-                let ends = alternatives(part);
-                if all.len() * ends.len() > MAX_TEXTS {
-                    return vec![vec![hir.clone()]];
-                }
-                all = all
-                    .iter()
-                    .flat_map(|begin| ends.iter().map(move |end| [begin.as_slice(), end.as_slice()].concat()))
-                    .collect();
-            }
-            all
-        }
-        _ => vec![vec![hir.clone()]],
-    }
-}
-
-/// The hosts in which this concatenation is found.
-fn hosts_of(parts: &[Hir]) -> Hosts {
-    let is = |hir: &Hir, look| *hir.kind() == HirKind::Look(look);
-    let is_any =
-        |hir: &Hir| ["(?s).+", "(?s).*", ".+", ".*"].iter().any(|any| parse(any).as_ref() == Some(hir));
-    let (is_begun, parts) = match parts {
-        [first, rest @ ..] if is(first, Look::Start) => (true, rest),
-        parts => (false, parts),
-    };
-    let (is_ended, parts) = match parts {
-        [rest @ .., last] if is(last, Look::End) => (true, rest),
-        parts => (false, parts),
-    };
-    let anything = |hirs: &[Hir]| hirs.iter().all(is_any);
-    if anything(parts) && !(parts.is_empty() && is_begun && is_ended) {
-        return Hosts::All;
-    }
-    let whole = Hir::concat([&[Hir::look(Look::Start)], parts, &[Hir::look(Look::End)]].concat());
-    if is_begun
-        && is_ended
-        && let Some(texts) = texts(&whole)
-    {
-        return Hosts::Some(texts.iter().filter_map(|name| host_name(name)).map(Host::Exact).collect());
-    }
-    let merged = Hir::concat(parts.to_vec());
-    let parts = if let HirKind::Concat(parts) = merged.kind() { parts.as_slice() } else { &[merged][..] };
-    let Some((last, begin)) = parts.split_last().filter(|_| is_ended) else { return Hosts::Unknown };
-    let HirKind::Literal(suffix) = last.kind() else { return Hosts::Unknown };
-    let suffix = String::from_utf8_lossy(&suffix.0).into_owned();
-    match suffix.split_once('.').map(|(label, name)| (label, host_name(name))) {
-        Some(("", Some(name))) if anything(begin) => Hosts::Some(vec![Host::Below(name)]),
-        Some((_, Some(name))) => Hosts::SomeBelow(name),
-        _ => Hosts::Unknown,
-    }
-}
-
-/// The texts that match the expression, if it is anchored on both sides and they are few.
-fn texts_of(pattern: &str) -> Option<Vec<String>> {
-    texts(&parse(pattern)?)
-}
-
-fn texts(parsed: &Hir) -> Option<Vec<String>> {
-    let properties = parsed.properties();
-    let is_anchored = properties.look_set_prefix().contains(Look::Start)
-        && properties.look_set_suffix().contains(Look::End)
-        && properties.look_set().len() == 2;
-    if !is_anchored {
-        return None;
-    }
-    let mut extractor = literal::Extractor::new();
-    extractor.limit_class(MAX_TEXTS).limit_repeat(4).limit_literal_len(256).limit_total(MAX_TEXTS);
-    let found = extractor.extract(parsed);
-    let texts = found.literals().filter(|_| found.is_exact())?;
-    texts.iter().map(|literal| String::from_utf8(literal.as_bytes().to_vec()).ok()).collect()
-}
-
-/// The condition on a path or a prefix. `end`: the end of an expression for it.
-fn path_condition(
-    text: &str,
-    syntax: Syntax,
-    end: &str,
-    path: fn(&str) -> Result<Path, String>,
-) -> Result<Condition, String> {
-    if syntax == Syntax::V2 && text.contains('{') {
-        return regex_condition(&format!("^{}{end}", braced(text, "[^/]+")?));
-    }
-    if text.contains('%') {
-        return Ok(Condition::unknown_place("it compares a path that is percent-encoded"));
-    }
-    Ok(match path(text)? {
-        Path::Any => Condition::ALWAYS,
-        path => Condition::path(path),
-    })
-}
-
-fn regex_condition(pattern: &str) -> Result<Condition, String> {
-    if parse(pattern).is_none() {
-        return Err(format!("`{pattern}` is no expression"));
-    }
-    Ok(match Path::regex(pattern, false) {
-        Ok(path) => Condition::path(path),
-        Err(why) => Condition::unknown_place(why),
-    })
-}
-
-fn method_condition(method: &str) -> Condition {
-    let method = method.to_ascii_uppercase();
-    match METHODS.contains(&method.as_str()) {
-        true => Condition::method(&method),
-        false => Condition::unknown(format!("routes do not take the method `{method}`")),
-    }
-}
-
-/// The condition that a header has one of these values.
-fn header(name: &str, values: &[String]) -> Condition {
-    let name = name.to_ascii_lowercase();
-    let is_value =
-        |value: &String| !value.is_empty() && value.chars().all(|c| c.is_ascii_graphic() || c == ' ');
-    let is_name = http::HeaderName::from_bytes(name.as_bytes()).is_ok();
-    match name.as_str() {
-        // Go keeps it apart from the other fields.
-        "host" => Condition::NEVER,
-        _ if name.starts_with("x-forwarded-") || CHANGED_FIELDS.contains(&name.as_str()) => {
-            Condition::unknown(format!("Traefik and Tollgate set `{name}` by themselves"))
-        }
-        _ if !is_name || !values.iter().all(is_value) => {
-            Condition::unknown(format!("routes cannot compare this value of `{name}`"))
-        }
-        _ => Condition::Any(
-            values.iter().map(|value| Condition::value(ValueKind::Header, &name, value)).collect(),
-        ),
-    }
-}
-
-fn query(name: &str, values: &[String]) -> Condition {
-    Condition::Any(values.iter().map(|value| Condition::value(ValueKind::Query, name, value)).collect())
-}
-
-/// `name=value`, where braces stand for an expression, and an empty value for any.
-fn query_v2(pair: &str) -> Condition {
-    match pair.split_once('=') {
-        Some((name, value)) if !value.is_empty() && !value.contains('{') => query(name, &[value.to_owned()]),
-        _ => Condition::unknown("routes compare whole values of the query"),
-    }
-}
-
-/// `/users/{id:[0-9]+}` of Traefik 2 as a regular expression without anchors. `default`: of a name alone.
-fn braced(text: &str, default: &str) -> Result<String, String> {
-    let (mut pattern, mut rest) = (String::new(), text);
-    while let Some(begin) = rest.find('{') {
-        pattern += &regex_syntax::escape(&rest[..begin]);
-        let mut depth = 0_usize;
-        let end = rest[begin..].char_indices().find(|(_, c)| {
-            match c {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                _ => {}
-            }
-            depth == 0
-        });
-        let (length, _) = end.ok_or_else(|| format!("`{text}` has a brace that is not closed"))?;
-        let inner = &rest[begin + 1..begin + length];
-        let inner = inner.split_once(':').map_or(default, |(_, pattern)| pattern);
-        pattern += &format!("(?:{inner})");
-        rest = &rest[begin + length + 1..];
-    }
-    Ok(pattern + &regex_syntax::escape(rest))
-}
-
-struct Parser<'t> {
+struct Reader<'t> {
     rest: &'t str,
     depth: usize,
+    syntax: Syntax,
+    hosts: Vec<Host>,
+    unknown: Option<String>,
 }
 
-impl<'t> Parser<'t> {
-    fn skip_space(&mut self) {
-        self.rest = self.rest.trim_start();
-    }
-
+impl Reader<'_> {
     /// Takes `token`, if it is next.
     fn takes(&mut self, token: &str) -> bool {
-        self.skip_space();
-        match self.rest.strip_prefix(token) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn alternatives(&mut self) -> Result<Rule, String> {
-        let mut rules = vec![self.conjunction()?];
-        while self.takes("||") {
-            rules.push(self.conjunction()?);
-        }
-        Ok(single(rules, Rule::Or))
-    }
-
-    fn conjunction(&mut self) -> Result<Rule, String> {
-        let mut rules = vec![self.factor()?];
-        while self.takes("&&") {
-            rules.push(self.factor()?);
-        }
-        Ok(single(rules, Rule::And))
-    }
-
-    fn factor(&mut self) -> Result<Rule, String> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err("it is nested too deeply".to_owned());
-        }
-        let rule = if self.takes("!") {
-            Rule::Not(Box::new(self.factor()?))
-        } else if self.takes("(") {
-            let rule = self.alternatives()?;
-            self.expect(")")?;
-            rule
-        } else {
-            Rule::Matcher(self.matcher()?)
-        };
-        self.depth -= 1;
-        Ok(rule)
+        self.rest = self.rest.trim_start();
+        let rest = self.rest.strip_prefix(token);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        match self.takes(token) {
-            true => Ok(()),
-            false => Err(format!(
-                "`{token}` is missing before `{}`",
-                self.rest.chars().take(20).collect::<String>()
-            )),
-        }
+        let next: String = self.rest.chars().take(20).collect();
+        let error = || format!("its rule cannot be read, `{token}` is missing before `{next}`");
+        self.takes(token).then_some(()).ok_or_else(error)
     }
 
-    fn matcher(&mut self) -> Result<Matcher, String> {
-        self.skip_space();
+    fn alternatives(&mut self) -> Result<Condition, String> {
+        let mut any = vec![self.conjunction()?];
+        while self.takes("||") {
+            any.push(self.conjunction()?);
+        }
+        Ok(any_of(any))
+    }
+
+    fn conjunction(&mut self) -> Result<Condition, String> {
+        let mut all = self.factor()?;
+        while self.takes("&&") {
+            all = all.and(self.factor()?);
+        }
+        Ok(all)
+    }
+
+    fn factor(&mut self) -> Result<Condition, String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err("its rule is nested too deeply".to_owned());
+        }
+        let condition = if self.takes("!") {
+            self.factor()?.not()
+        } else if self.takes("(") {
+            let inner = self.alternatives()?;
+            self.expect(")")?;
+            inner
+        } else {
+            self.matcher()?
+        };
+        self.depth -= 1;
+        Ok(condition)
+    }
+
+    /// ``Name(`argument`, …)``
+    fn matcher(&mut self) -> Result<Condition, String> {
         let length = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
         let (name, rest) = self.rest.split_at(length);
-        if name.is_empty() {
-            return Err("a matcher such as Host is missing".to_owned());
-        }
         self.rest = rest;
         self.expect("(")?;
         let mut arguments = Vec::new();
@@ -585,13 +134,23 @@ impl<'t> Parser<'t> {
             }
             arguments.push(self.argument()?);
         }
-        Ok(Matcher { name: name.to_owned(), arguments })
+        let matcher = name.to_ascii_lowercase();
+        if matcher.starts_with("host") {
+            self.hosts.extend(arguments.iter().filter_map(|text| hosts_of(text)).flatten());
+        }
+        match condition(&matcher, &arguments, self.syntax)? {
+            Some(condition) => Ok(condition),
+            None => {
+                self.unknown = Some(name.to_owned());
+                Ok(Condition::unknown_place(format!("`{name}` has no equal")))
+            }
+        }
     }
 
     fn argument(&mut self) -> Result<String, String> {
-        self.skip_space();
+        self.rest = self.rest.trim_start();
         let quote = self.rest.chars().next().filter(|c| matches!(c, '`' | '"' | '\''));
-        let quote = quote.ok_or("an argument in backticks is missing")?;
+        let quote = quote.ok_or("its rule cannot be read, an argument in backticks is missing")?;
         let inner = &self.rest[1..];
         let mut value = String::new();
         let mut characters = inner.char_indices();
@@ -605,14 +164,227 @@ impl<'t> Parser<'t> {
                 c => value.push(c),
             }
         }
-        Err(format!("{quote} is not closed"))
+        Err(format!("its rule cannot be read, {quote} is not closed"))
     }
 }
 
-/// The rule alone, or several joined.
-fn single(mut rules: Vec<Rule>, join: fn(Vec<Rule>) -> Rule) -> Rule {
-    match rules.len() {
-        1 => rules.remove(0),
-        _ => join(rules),
+/// The condition of a matcher; `None`: it has no equal.
+///
+/// # Errors
+/// Traefik does not take it.
+fn condition(name: &str, arguments: &[String], syntax: Syntax) -> Result<Option<Condition>, String> {
+    let is_v2 = syntax == Syntax::V2;
+    let counts = match name {
+        _ if is_v2 => 1..=usize::MAX,
+        "header" | "headerregexp" => 2..=2,
+        "query" | "queryregexp" => 1..=2,
+        "hostheader" | "headers" | "headersregexp" | "methods" => 0..=0,
+        "host" | "hostregexp" | "path" | "pathprefix" | "pathregexp" | "method" | "clientip" => 1..=1,
+        _ => 1..=usize::MAX,
+    };
+    if !counts.contains(&arguments.len()) || !is_v2 && arguments.iter().any(String::is_empty) {
+        return Err(format!("Traefik does not take `{name}` with these arguments"));
     }
+    if arguments.iter().any(|argument| argument.contains("{{")) {
+        return Ok(Some(Condition::unknown_place(TEMPLATE)));
+    }
+    let is_named = |text: &String| {
+        text.split('{').skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    if !is_v2 && matches!(name, "path" | "pathprefix") && arguments.iter().any(is_named) {
+        return Ok(Some(Condition::unknown_place(BRACES)));
+    }
+    let each = |one: &dyn Fn(&str) -> Result<Condition, String>| {
+        let all: Result<Vec<_>, String> = arguments.iter().map(|argument| one(argument)).collect();
+        all.map(any_of)
+    };
+    Ok(Some(match name {
+        "host" | "hostheader" => each(&|host| Ok(host_condition(host)))?,
+        "hostregexp" => each(&|pattern| host_regexp(pattern, is_v2))?,
+        "path" => each(&|path| path_condition(path, is_v2.then_some("$"), Path::exact))?,
+        "pathprefix" => each(&|path| path_condition(path, is_v2.then_some(""), Path::prefix))?,
+        "pathregexp" => each(&path_regexp)?,
+        "method" | "methods" => each(&|method| Ok(Condition::method(&method.to_ascii_uppercase())))?,
+        "clientip" => match Networks::parse(arguments.iter().map(String::as_str)) {
+            Ok(networks) => Test::Addresses(networks).into(),
+            Err(text) => return Err(format!("`{text}` is no network")),
+        },
+        "header" | "headers" | "headerregexp" | "headersregexp" => {
+            let [field, value] = arguments else { return Ok(None) };
+            let is_regexp = name.ends_with("regexp");
+            field_condition(field, if is_regexp { texts_of(value) } else { Some(vec![value.clone()]) })
+        }
+        "query" if !is_v2 => {
+            let value = arguments.get(1).cloned().unwrap_or_default();
+            Condition::value(ValueKind::Query, &arguments[0], value)
+        }
+        "queryregexp" if arguments.len() == 2 => {
+            one_of(ValueKind::Query, &arguments[0], texts_of(&arguments[1]))
+        }
+        "query" | "queryregexp" => Condition::unknown(EXPRESSION),
+        _ => return Ok(None),
+    }))
+}
+
+fn any_of(mut conditions: Vec<Condition>) -> Condition {
+    if conditions.len() == 1 { conditions.remove(0) } else { Condition::Any(conditions) }
+}
+
+/// A condition that is met where `inner` is, and nowhere else than `outer`.
+pub(super) fn place_between(inner: Condition, outer: Condition, text: impl Into<String>) -> Condition {
+    let why = Doubt { text: text.into(), is_of_place: true };
+    Condition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
+}
+
+/// The hosts of an argument: a name, `*.` and a name, or an expression for a few names.
+fn hosts_of(text: &str) -> Option<Vec<Host>> {
+    let below = || text.strip_prefix("*.").and_then(host_name).map(Host::Below);
+    match host_name(text).map(Host::Exact).or_else(below) {
+        Some(host) => Some(vec![host]),
+        None => Some(texts_of(text)?.iter().filter_map(|name| host_name(name)).map(Host::Exact).collect()),
+    }
+}
+
+fn host_condition(text: &str) -> Condition {
+    match hosts_of(text).as_deref() {
+        _ if text == "*" => Condition::ALWAYS,
+        Some([below @ Host::Below(name)]) => {
+            let why =
+                format!("`*.{name}` is one label before {name} in Traefik, and every name below it here");
+            place_between(Condition::NEVER, Condition::host(below.clone()), why)
+        }
+        Some([exact]) => Condition::host(exact.clone()),
+        // No request has such a host.
+        _ => Condition::NEVER,
+    }
+}
+
+fn host_name(text: &str) -> Option<String> {
+    let name = text.trim_end_matches('.').to_ascii_lowercase();
+    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':' | '[' | ']');
+    (!name.is_empty() && name.chars().all(is_host)).then_some(name)
+}
+
+fn host_regexp(pattern: &str, is_v2: bool) -> Result<Condition, String> {
+    let regex = match is_v2 {
+        true => format!("^{}$", braced(pattern, "[^.]+")?),
+        false => pattern.to_owned(),
+    };
+    let regex = regex.as_str();
+    let parsed = parse(regex).ok_or_else(|| format!("`{regex}` is no expression"))?;
+    let hosts = |names: Vec<String>| -> Condition {
+        Test::Hosts(names.iter().filter_map(|name| host_name(name)).map(Host::Exact).collect()).into()
+    };
+    if let Some(names) = texts_of(regex) {
+        return Ok(hosts(names));
+    }
+    let anything = ["^.+", "^.*", "^(.+)", "^(.*)", "^(?:.+)", "^(?:.*)"];
+    if anything.iter().any(|any| regex == *any || regex.strip_suffix('$') == Some(any)) {
+        return Ok(Condition::ALWAYS);
+    }
+    // What every such host ends with.
+    let is_ended = parsed.properties().look_set_suffix().contains(Look::End);
+    let suffixes = Extractor::new().kind(ExtractKind::Suffix).extract(&parsed);
+    let suffix = match suffixes.literals().filter(|_| is_ended) {
+        Some([one]) => String::from_utf8_lossy(one.as_bytes()).into_owned(),
+        _ => String::new(),
+    };
+    let why =
+        format!("the hosts of `{regex}` cannot be listed: write `hosts` with names, or with `*.` and a name");
+    // Any character stands where a dot is meant.
+    let plain =
+        Regex::new(r"([^\\])\.([A-Za-z0-9(-])").map(|dot| dot.replace_all(regex, r"${1}\.${2}").into_owned());
+    let certain = plain.ok().and_then(|plain| texts_of(&plain)).map_or(Condition::NEVER, hosts);
+    let name = suffix.split_once('.').and_then(|(_, name)| host_name(name));
+    let ending = name.as_ref().map(|name| format!(r"\.{}$", regex_syntax::escape(name)));
+    let begin = ending.and_then(|ending| regex.strip_suffix(&ending));
+    let below = name.map_or(Condition::ALWAYS, |name| Condition::host(Host::Below(name)));
+    match begin.is_some_and(|begin| anything.contains(&begin)) {
+        true => Ok(below),
+        false => Ok(place_between(certain, below, why)),
+    }
+}
+
+/// The texts that match the expression, if it is anchored on both sides and they are few.
+fn texts_of(pattern: &str) -> Option<Vec<String>> {
+    let parsed = parse(pattern)?;
+    let properties = parsed.properties();
+    let is_anchored = properties.look_set_prefix().contains(Look::Start)
+        && properties.look_set_suffix().contains(Look::End)
+        && properties.look_set().len() == 2;
+    if !is_anchored {
+        return None;
+    }
+    let mut extractor = Extractor::new();
+    extractor.limit_class(MAX_TEXTS).limit_repeat(4).limit_literal_len(256).limit_total(MAX_TEXTS);
+    let found = extractor.extract(&parsed);
+    let texts = found.literals().filter(|_| found.is_exact())?;
+    texts.iter().map(|literal| String::from_utf8(literal.as_bytes().to_vec()).ok()).collect()
+}
+
+/// The condition on a path or a prefix. `end`: the end of an expression for it, where braces stand for expressions.
+fn path_condition(
+    text: &str,
+    end: Option<&str>,
+    path: fn(&str) -> Result<Path, String>,
+) -> Result<Condition, String> {
+    if let Some(end) = end.filter(|_| text.contains('{')) {
+        return path_regexp(&format!("^{}{end}", braced(text, "[^/]+")?));
+    }
+    if text.contains('%') {
+        return Ok(Condition::unknown_place("it compares a path that is percent-encoded"));
+    }
+    Ok(match path(text)? {
+        Path::Any => Condition::ALWAYS,
+        path => Condition::path(path),
+    })
+}
+
+fn path_regexp(pattern: &str) -> Result<Condition, String> {
+    if parse(pattern).is_none() {
+        return Err(format!("`{pattern}` is no expression"));
+    }
+    Ok(Path::regex(pattern, false).map_or_else(Condition::unknown_place, Condition::path))
+}
+
+/// The condition that a field has one of these values. `None`: they cannot be listed.
+fn field_condition(name: &str, values: Option<Vec<String>>) -> Condition {
+    let name = name.to_ascii_lowercase();
+    let is_value =
+        |value: &String| !value.is_empty() && value.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    let is_name = http::HeaderName::from_bytes(name.as_bytes()).is_ok();
+    match values {
+        // Go keeps it apart from the other fields.
+        _ if name == "host" => Condition::NEVER,
+        _ if name.starts_with("x-forwarded-") || CHANGED_FIELDS.contains(&name.as_str()) => {
+            Condition::unknown(format!("Traefik and Tollgate set `{name}` by themselves"))
+        }
+        Some(values) if !is_name || !values.iter().all(is_value) => Condition::unknown(EXPRESSION),
+        values => one_of(ValueKind::Header, &name, values),
+    }
+}
+
+/// The condition that a value is one of these. `None`: they cannot be listed.
+fn one_of(kind: ValueKind, name: &str, values: Option<Vec<String>>) -> Condition {
+    match values {
+        Some(values) => any_of(values.iter().map(|value| Condition::value(kind, name, value)).collect()),
+        None => Condition::unknown(EXPRESSION),
+    }
+}
+
+/// `/users/{id:[0-9]+}` of Traefik 2 as a regular expression without anchors. `default`: of a name alone.
+fn braced(text: &str, default: &str) -> Result<String, String> {
+    let (mut pattern, mut rest) = (String::new(), text);
+    while let Some((before, braces)) = rest.split_once('{') {
+        let mut depth = 1_usize;
+        let end = braces.find(|c| {
+            depth = if c == '{' { depth + 1 } else { depth - usize::from(c == '}') };
+            depth == 0
+        });
+        let (inner, after) = braces.split_at(end.ok_or_else(|| format!("`{text}`: a brace is not closed"))?);
+        let inner = inner.split_once(':').map_or(default, |(_, pattern)| pattern);
+        pattern += &format!("{}(?:{inner})", regex_syntax::escape(before));
+        rest = &after[1..];
+    }
+    Ok(pattern + &regex_syntax::escape(rest))
 }

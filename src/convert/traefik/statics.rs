@@ -1,12 +1,11 @@
 //! The static configuration, but for its entry points.
 
-use super::{Traefik, rule::Syntax};
+use super::{Traefik, rule::Syntax, services::DEFAULT_TRANSPORT};
 use crate::convert::{
     condition::Condition,
     document::{Fields, Item},
-    path,
-    site::{Action, Effect, Rule},
-    yaml::Map,
+    path::Path,
+    site::{Effect, Rule},
 };
 
 /// What nobody outside can see: Traefik's own logs, metrics and threads, and where it sends statistics. The files of
@@ -23,13 +22,12 @@ const NEEDS_NOTHING: [&str; 8] = [
 ];
 
 /// Sections that have no equal, and what takes their place.
-const NOTED: [(&str, &str); 7] = [
+const NOTED: [(&str, &str); 6] = [
     ("api", "the admin port takes the place of the dashboard: see `admin`"),
+    ("ping", "/healthz and /readyz of the admin port take its place"),
     ("metrics", "/metrics of the admin port is for Prometheus"),
     ("tracing", "see `tracing`"),
     ("experimental", "Tollgate has no plugins"),
-    ("hub", "it has no equal"),
-    ("spiffe", "it has no equal"),
     ("hostResolver", "Tollgate compares the host as the client sends it"),
 ];
 
@@ -40,10 +38,7 @@ impl<'d> Traefik<'d> {
             self.syntax = Some(Syntax::named(syntax));
         }
         let entry_points = root.fields("entryPoints").each();
-        for (name, item) in &entry_points {
-            self.addresses.extend(item.fields().text("address").map(|address| (*name, address)));
-        }
-        entry_points.into_iter().for_each(|(name, item)| self.entry_point(name, item));
+        entry_points.iter().for_each(|(name, item)| self.entry_point(name, *item, &entry_points));
         root.ignore(&NEEDS_NOTHING);
         for (name, item) in root.fields("providers").each() {
             if !NEEDS_NOTHING.contains(&name) {
@@ -55,49 +50,43 @@ impl<'d> Traefik<'d> {
             let text = "Tollgate fetches no certificates. Let certbot or lego write them; they are read again when they \
                         change";
             self.draft.head.push(item.note(format!("`{name}`: {text}")));
-            if let Some(entry_point) = item.fields().fields("acme").fields("httpChallenge").text("entryPoint")
-            {
-                let text = "Tollgate fetches no certificates: forward this path to the program that does";
-                self.first(entry_point, item, "/.well-known/acme-challenge/", Effect::Close(text.to_owned()));
-            }
+            let entry_point = item.fields().fields("acme").fields("httpChallenge").text("entryPoint");
+            let text = "Tollgate fetches no certificates: forward this path to the program that does";
+            self.first(entry_point, item, "/.well-known/acme-challenge/", text);
         }
         if let Some(transport) = root.take("serversTransport") {
-            self.transports.insert(super::services::DEFAULT_TRANSPORT, transport);
+            self.transports.insert(DEFAULT_TRANSPORT, transport);
         }
-        if let Some(ping) = root.take("ping") {
-            self.ping(ping);
-        }
-        if let Some(entry_point) = root.fields("metrics").fields("prometheus").text("entryPoint") {
-            let item = root.take("metrics");
-            let text = "/metrics of the admin port is for Prometheus".to_owned();
-            item.into_iter()
-                .for_each(|item| self.first(entry_point, item, "/metrics", Effect::Close(text.clone())));
+        for key in ["tcp", "udp"] {
+            let Some(item) = root.take(key) else { continue };
+            let text = "Tollgate forwards HTTP only. Leave this to nginx (`stream`) or HAProxy";
+            self.draft.head.push(item.note(format!("`{key}`: {text}")));
+            for (_, router) in item.fields().fields("routers").each() {
+                let fields = router.fields();
+                let is_for_all = fields.text("rule") == Some("HostSNI(`*`)");
+                for name in fields.texts("entryPoints").into_iter().filter(|_| is_for_all) {
+                    self.first(Some(name), router, "/", text);
+                }
+            }
         }
         for (key, hint) in NOTED {
             if let Some(item) = root.take(key).filter(|item| !item.is_null()) {
                 self.draft.head.push(item.note(format!("`{key}`: {hint}")));
+                let fields = item.fields();
+                let entry_point =
+                    fields.text("entryPoint").or(fields.fields("prometheus").text("entryPoint"));
+                let path = if key == "ping" { "/ping" } else { "/metrics" };
+                self.first(entry_point, item, path, hint);
             }
         }
     }
 
-    fn ping(&mut self, ping: Item<'d>) {
-        let fields = ping.fields();
-        match fields.text("entryPoint").filter(|_| !fields.is_true("manualRouting")) {
-            Some(entry_point) => {
-                let reply = Map::new().with("body", "OK");
-                self.first(entry_point, ping, "/ping", Effect::Act(Action::Reply(reply)));
-            }
-            None => {
-                let text = "`ping`: /healthz and /readyz of the admin port take its place";
-                self.draft.head.push(ping.note(text));
-            }
-        }
-    }
-
-    /// Adds a rule that precedes the routers of an entry point.
-    fn first(&mut self, entry_point: &str, item: Item<'_>, prefix: &str, effect: Effect) {
-        let when = path::Path::prefix(prefix).map_or(Condition::NEVER, Condition::path);
-        if let Some(found) = self.entry_points.iter_mut().find(|known| known.name == entry_point) {
+    /// Closes what Traefik itself answers on an entry point, before its routers.
+    fn first(&mut self, entry_point: Option<&str>, item: Item<'_>, prefix: &str, text: &str) {
+        let when = Path::prefix(prefix).map_or(Condition::NEVER, Condition::path);
+        let mut all = self.entry_points.iter_mut();
+        if let Some(found) = all.find(|known| Some(known.name) == entry_point) {
+            let effect = Effect::Close(text.to_owned());
             found.first.push(Rule::new(when, effect, &item.place(), prefix));
         }
     }

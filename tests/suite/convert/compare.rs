@@ -84,7 +84,11 @@ pub fn verdict(pair: &Pair, sent: &Sent, theirs: &Outcome, ours: &Outcome) -> Ve
     };
     let is_lower = theirs.is_refused() && sent.method.bytes().any(|byte| byte.is_ascii_lowercase());
     let is_denied = ours.is_refused() && standing::is_denied_preflight(sent, theirs);
-    if is_lower || is_denied || standing::is_refused_as_ambiguous(sent, ours) {
+    if is_lower
+        || is_denied
+        || standing::is_misdirected(theirs)
+        || standing::is_refused_as_ambiguous(sent, ours)
+    {
         return Verdict::Standing;
     }
     match (theirs.is_refused(), ours.is_refused()) {
@@ -239,6 +243,7 @@ fn response_differences(sent: &Sent, theirs: &Outcome, ours: &Outcome, found: &m
             || standing::is_added_to_error(theirs.status(), name, &one, &other)
             || !is_forwarded && standing::is_own_cache_control(name, &one, &other)
             || standing::is_same_field(name, &one, &other, sent)
+            || !is_forwarded && standing::is_added_to_preflight(name, sent, &one)
             || name.starts_with("access-control-")
                 && ![theirs, ours].into_iter().any(standing::allows_origin)
             || name == "location" && (!is_forwarded || standing::is_own_location(&one, &other));

@@ -17,8 +17,8 @@
 //! 7. **Pages of the program's own**: the status of a refusal (401, 403, 404, …) and its text, unless the configuration
 //!    has a text for it; and its fields: those that describe it (`Allow`, `WWW-Authenticate`, …), and those that the
 //!    configuration adds to responses. The type of HAProxy's page for `monitor-uri`.
-//! 8. **Methods in lower case** are refused by nginx, are other methods for HAProxy, and are the same for Tollgate's
-//!    conditions: HAProxy is asked with the one in upper case.
+//! 8. **Methods in lower case** are refused by nginx, are other methods for HAProxy and Traefik, and are the same for
+//!    Tollgate's conditions: the two are asked with the one in upper case.
 //! 9. **Fields of a connection and of framing**: `Connection`, `Transfer-Encoding`, trailers, …; `Date` and `Server`.
 //! 10. **A field in several lines**: for conditions, one of its values suffices.
 //! 11. **Fields that a configuration adds to responses** are added to errors, too, where nginx adds those without `always`
@@ -38,8 +38,8 @@
 //! 20. **`Vary`** may name more, in any case, and needs no `Accept-Encoding`: Tollgate does not compress.
 //! 21. **An answer to a preflight request** has 200 or 204. One of an origin that is not allowed gets 403, where Traefik
 //!     answers without `Access-Control-Allow-Origin`. Without that field, and without `Origin`, others of CORS mean
-//!     nothing. They list names in any case, and `GET, HEAD, POST` are allowed without them. Tollgate adds fields of
-//!     protection to it, Traefik none.
+//!     nothing. They list names in any case, and `GET, HEAD, POST` are allowed without them. Tollgate adds the
+//!     fields of the configuration to it, Traefik none.
 //! 22. **Several limits of one request**: HAProxy and Traefik count in one limit what another denies. Tollgate counts a
 //!     request only if all of them admit it.
 //! 23. **The type of a text** is the one that the configuration says, where nginx goes by the ending of the path first
@@ -47,7 +47,8 @@
 //! 24. **A value in a query is decoded** before it is compared, where nginx' `$arg_…` compares it as it came: it is asked
 //!     with the decoded one.
 //! 25. **421**: nginx answers this for a `Host` other than the name in the handshake, if that server asks for
-//!     certificates. Tollgate checks a connection's certificate for all hosts of the listener. nginx is asked with `Host`
+//!     certificates, and Traefik if the host has other options of TLS. Tollgate checks a connection's certificate for all
+//!     hosts of the listener, and what is not closed of a listener has the same options for all. They are asked with `Host`
 //!     in the handshake.
 
 use super::{
@@ -172,6 +173,16 @@ pub fn is_same_redirect(one: u16, other: u16) -> bool {
     is_permanent(one) == is_permanent(other)
 }
 
+/// Whether Traefik wants another connection for this host.
+pub fn is_misdirected(theirs: &Outcome) -> bool {
+    matches!(theirs.action, Action::Refused { status: 421, .. })
+}
+
+/// Whether only Tollgate adds this field to its answer to a preflight.
+pub fn is_added_to_preflight(name: &str, sent: &Sent, theirs: &[&str]) -> bool {
+    is_preflight(sent) && theirs.is_empty() && !name.starts_with("access-control-")
+}
+
 fn is_preflight(sent: &Sent) -> bool {
     sent.method == "OPTIONS" && sent.header("access-control-request-method").is_some()
 }
@@ -212,7 +223,6 @@ pub fn is_same_field(name: &str, theirs: &[&str], ours: &[&str], sent: &Sent) ->
     };
     let is_simple = |item: &String| matches!(item.as_str(), "get" | "head" | "post");
     match name {
-        name if is_preflight(sent) && is_protection(name) => theirs.is_empty(),
         "access-control-allow-methods" if theirs.is_empty() => items(ours).iter().all(is_simple),
         "vary" => {
             let ours = items(ours);

@@ -21,26 +21,27 @@ const NETWORKS: [&str; 8] = [
 ];
 const STRIPPED: [&str; 7] = ["/app", "/api", "/app/admin", "/app/", "/x", "/api, /api/v1", "/app, /x"];
 const ADDED: [&str; 4] = ["/base", "/app", "/base/", "/v1"];
-/// `regex` and `replacement` of `replacePathRegex`.
-const REPLACED: [(&str, &str); 8] = [
-    ("^/app/(.*)", "/$1"),
-    ("^/app/(.*)", "/new/$1"),
-    ("^/app/?(.*)$", "/new/$1"),
-    ("^/api/v([0-9]+)/(.*)$", "/v$1/$2"),
-    ("^/(.*)", "/pre/$1"),
-    ("/x", "/y"),
-    ("^/(app|api)(.*)", "/both$2"),
-    ("(?i)^/app", "/new"),
+/// `regex` and `replacement` of `replacePathRegex`. Those that are more than a text at the beginning are rare: where they
+/// match is closed.
+const REPLACED: [(u32, (&str, &str)); 8] = [
+    (4, ("^/app/(.*)", "/$1")),
+    (4, ("^/app/(.*)", "/new/$1")),
+    (4, ("^/app/?(.*)$", "/new/$1")),
+    (1, ("^/api/v([0-9]+)/(.*)$", "/v$1/$2")),
+    (4, ("^/(.*)", "/pre/$1")),
+    (1, ("/x", "/y")),
+    (1, ("^/(app|api)(.*)", "/both$2")),
+    (1, ("(?i)^/app", "/new")),
 ];
-/// `regex` and `replacement` of `redirectRegex`.
-const REDIRECTED: [(&str, &str); 7] = [
-    ("^http://(.*)$", "https://${1}"),
-    ("^https?://a.test/(.*)", "https://new.test/${1}"),
-    (r"^https?://[^/]+/app/(.*)$", "https://new.test/$1"),
-    (r"^https?://([^/:]+)(:[0-9]+)?/app$", "https://$1/app/"),
-    (r"^(https?://[^/]+)/x$", "${1}/y"),
-    (".*", "https://new.test/there"),
-    ("/api/", "/app/"),
+/// `regex` and `replacement` of `redirectRegex`. Likewise.
+const REDIRECTED: [(u32, (&str, &str)); 7] = [
+    (4, ("^http://(.*)$", "https://${1}")),
+    (4, ("^https?://a.test/(.*)", "https://new.test/${1}")),
+    (4, (r"^https?://[^/]+/app/(.*)$", "https://new.test/$1")),
+    (1, (r"^https?://([^/:]+)(:[0-9]+)?/app$", "https://$1/app/")),
+    (1, (r"^(https?://[^/]+)/x$", "${1}/y")),
+    (4, (".*", "https://new.test/there")),
+    (1, ("/api/", "/app/")),
 ];
 /// Settings of `headers`.
 const HEADERS: [&str; 28] = [
@@ -113,7 +114,7 @@ impl Writer<'_> {
             "addPrefix" => format!("prefix: {}", self.dice.pick(&ADDED)),
             "replacePath" => format!("path: {}", self.dice.pick(&["/fixed", "/fixed/", "/app/x"])),
             "replacePathRegex" => {
-                let (regex, by) = self.dice.pick(&REPLACED);
+                let (regex, by) = self.dice.weighted(&REPLACED);
                 format!("regex: '{regex}', replacement: '{by}'")
             }
             "redirectScheme" => {
@@ -123,7 +124,7 @@ impl Writer<'_> {
                 format!("scheme: {scheme}{permanent}{port}")
             }
             "redirectRegex" => {
-                let (regex, by) = self.dice.pick(&REDIRECTED);
+                let (regex, by) = self.dice.weighted(&REDIRECTED);
                 let permanent = self.dice.pick(&["", ", permanent: true"]);
                 format!("regex: '{regex}', replacement: '{by}'{permanent}")
             }

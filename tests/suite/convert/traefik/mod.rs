@@ -19,6 +19,7 @@ use std::{
 
 use super::{
     agreement,
+    sent::Sent,
     source::{Generated, Noted, Places, Source},
 };
 use crate::harness::{Client, Running, eventually, free_port};
@@ -80,6 +81,8 @@ impl Source for Traefik {
     const NOTED: &'static [Noted] = &[
         Noted { word: "compress", what: "response field content-encoding", is_of_errors: false },
         Noted { word: "sticky", what: "response field set-cookie", is_of_errors: false },
+        Noted { word: "forwardedheaders", what: "field x-forwarded-", is_of_errors: false },
+        Noted { word: "forwardedheaders", what: "field x-real-ip", is_of_errors: false },
     ];
     const ADDED: &'static [&'static str] =
         &["x-forwarded-port", "x-forwarded-server", "x-replaced-path", "accept-encoding", "x-real-ip"];
@@ -90,6 +93,11 @@ impl Source for Traefik {
 
     fn start(directory: &Path, generated: &Generated) -> Running {
         start(directory, generated)
+    }
+
+    /// To Traefik, `get` is another method than `GET`.
+    fn understood(sent: &Sent) -> Sent {
+        Sent { method: sent.method.to_ascii_uppercase(), ..sent.clone() }
     }
 
     fn is_installed() -> bool {

@@ -107,9 +107,10 @@ impl Writer<'_> {
         };
         if is_tls {
             self.met("tls of a router");
+            // Hosts with other options than the rest of a listener are closed.
             let tls = self.dice.weighted(&[
-                (14, "{}"),
-                (2, "{ domains: [{ main: a.test }] }"),
+                (28, "{}"),
+                (4, "{ domains: [{ main: a.test }] }"),
                 (1, "{ options: strict }"),
             ]);
             if tls.contains("strict") {
