@@ -317,7 +317,7 @@ impl Route {
         }
         self.edits.retain(|edit| !is_cors(edit));
         let text = "`cors` would also answer preflights, which have another method: responses have no \
-                    `access-control-allow-origin`, `access-control-allow-credentials` and `access-control-expose-headers`";
+                    `access-control-allow-origin`, `access-control-allow-credentials`, `access-control-expose-headers` and `vary`";
         self.comments.push(Comment::Unconverted(Note { place: self.place.clone(), text: text.to_owned() }));
     }
 

@@ -91,7 +91,8 @@ fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule>
     let age = fields.take("accessControlMaxAge");
     let has_credentials = fields.is_true("accessControlAllowCredentials");
     let lists = [&origins, &methods, &headers, &exposed];
-    let is_set = has_patterns || has_credentials || age.is_some() || fields.is_true("addVaryHeader");
+    let has_vary = fields.is_true("addVaryHeader");
+    let is_set = has_patterns || has_credentials || age.is_some() || has_vary;
     if context.has_cors || !is_set && lists.iter().all(|list| list.is_empty()) {
         return Vec::new();
     }
@@ -105,8 +106,8 @@ fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule>
     let mut rules = Vec::new();
     if has_patterns || known.len() < origins.len() || known.is_empty() {
         let text = "list the origins in `cors.origins`, with `https://*.example.org` for names below. Others get no \
-                    `access-control-allow-origin`, `access-control-allow-credentials` and \
-                    `access-control-expose-headers`";
+                    `access-control-allow-origin`, `access-control-allow-credentials`, \
+                    `access-control-expose-headers` and `vary`";
         rules.push(middleware.note(text));
     }
     if has_credentials && is_any(&known) {

@@ -15,7 +15,7 @@ use crate::convert::{
     condition::Condition,
     document::{Fields, Item},
     draft::size,
-    site::{Action, Edit, Effect, Rule},
+    site::{Action, Edit, Effect, PathEdit, Rule},
     yaml::{Map, Node},
 };
 
@@ -68,6 +68,8 @@ pub(super) struct Context<'r, 'd> {
     pub(super) has_cors: bool,
     /// Whether the path is another one by now.
     is_moved: bool,
+    /// Whether it may have two slashes in a row.
+    has_slashes: bool,
     /// Whether one of the middlewares is `addPrefix`.
     has_prefix: bool,
     /// What cannot be converted. Only locks follow it.
@@ -118,6 +120,7 @@ impl<'d> Traefik<'d> {
             changed: BTreeSet::new(),
             has_cors: false,
             is_moved: false,
+            has_slashes: false,
             has_prefix: false,
             closed: None,
         };
@@ -271,7 +274,15 @@ impl Context<'_, '_> {
     /// Adds a rule. Behind one that closes, only locks and notes are added: whoever opens the route must not lose them.
     fn add(&mut self, mut rule: Rule, rules: &mut Vec<Rule>) {
         match &rule.effect {
-            Effect::Edit(Edit::Path(_)) => self.is_moved = true,
+            Effect::Edit(Edit::Path(PathEdit::Replace { .. })) if self.has_slashes => {
+                let text =
+                    "a middleware before makes two slashes of one, which Traefik refuses here".to_owned();
+                rule.effect = Effect::Close(text);
+            }
+            Effect::Edit(Edit::Path(edit)) => {
+                self.is_moved = true;
+                self.has_slashes |= matches!(edit, PathEdit::Prepend(text) if text.ends_with('/'));
+            }
             Effect::Act(Action::Redirect(_)) if self.is_moved => {
                 let text = "a middleware before changes the path that it redirects to".to_owned();
                 rule.effect = Effect::Close(text);

@@ -13,6 +13,8 @@ mod routers;
 mod rule;
 mod services;
 mod statics;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::{

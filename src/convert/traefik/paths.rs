@@ -1,5 +1,7 @@
 //! Middlewares that change the path.
 
+#![expect(clippy::result_large_err, reason = "the error is the rule that closes a route, and few are made")]
+
 use super::middlewares::{Middleware, Step};
 use crate::convert::{
     condition::Condition,
@@ -23,11 +25,13 @@ pub(super) fn strip_prefix(middleware: &Middleware<'_>, has_more: bool) -> Step 
             "" | "/" => PathEdit::Prepend(String::new()),
             _ => PathEdit::Replace { prefix: encoded(prefix), by: String::new() },
         };
-        let whole = Path::exact(prefix).into_iter().filter(|_| has_more);
         // No path begins with anything but a slash.
-        for path in whole.chain(Path::prefix(prefix)) {
-            branches.push((Condition::path(path), edit(middleware, change.clone())));
+        let Ok(path) = Path::prefix(prefix) else { continue };
+        if let (true, Path::Prefix(text)) = (has_more, &path) {
+            let whole = Condition::path(Path::Exact(text.clone()));
+            branches.push((whole, edit(middleware, PathEdit::Whole(String::new()))));
         }
+        branches.push((Condition::path(path), edit(middleware, change)));
     }
     Step::Branches(branches)
 }

@@ -131,6 +131,8 @@ impl<'d> Traefik<'d> {
                     entry_point.name, router.name
                 );
                 self.draft.head.push(router.item.note(text));
+                let rule = self.router_rule(entry_point, router, is_tls);
+                site::notes(&[rule], &mut self.draft.unsaid);
             }
             served.extend(here.iter().map(|router| router.name));
             self.site(entry_point, &here, is_tls);

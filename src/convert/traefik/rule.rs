@@ -3,7 +3,7 @@
 
 use regex::Regex;
 use regex_syntax::hir::{
-    Look,
+    Hir, HirKind, Look,
     literal::{ExtractKind, Extractor},
 };
 
@@ -294,7 +294,18 @@ fn host_regexp(pattern: &str, is_v2: bool) -> Result<Condition, String> {
     // Any character stands where a dot is meant.
     let plain =
         Regex::new(r"([^\\])\.([A-Za-z0-9(-])").map(|dot| dot.replace_all(regex, r"${1}\.${2}").into_owned());
-    let certain = plain.ok().and_then(|plain| texts_of(&plain)).map_or(Condition::NEVER, hosts);
+    let plain = plain.unwrap_or_default();
+    let certain = match (texts_of(&plain), parse(&plain).map(Hir::into_kind)) {
+        (Some(names), _) => hosts(names),
+        // It is found wherever it is the end of a name.
+        (None, Some(HirKind::Literal(text))) => match host_name(&String::from_utf8_lossy(&text.0)) {
+            Some(name) if !name.starts_with('.') => {
+                Test::Hosts([Host::Exact(name.clone()), Host::Below(name)].into()).into()
+            }
+            _ => Condition::NEVER,
+        },
+        _ => Condition::NEVER,
+    };
     let name = suffix.split_once('.').and_then(|(_, name)| host_name(name));
     let ending = name.as_ref().map(|name| format!(r"\.{}$", regex_syntax::escape(name)));
     let begin = ending.and_then(|ending| regex.strip_suffix(&ending));

@@ -5,7 +5,8 @@ use crate::convert::{
     condition::Condition,
     document::{Fields, Item},
     draft::{duration, is_field_name, resource_name},
-    site::{Action, Effect, Rule},
+    path::encoded,
+    site::{Action, Edit, Effect, PathEdit, Rule},
     yaml::{Comment, Map, Node},
 };
 
@@ -27,6 +28,8 @@ const TRANSPORT_NEEDS_NOTHING: [&str; 1] = ["disableHTTP2"];
 pub(super) struct Service {
     /// Upstreams with their weights.
     shares: Vec<(String, u64)>,
+    /// What is put before the path.
+    prefix: String,
     notes: Vec<Rule>,
 }
 
@@ -45,10 +48,13 @@ impl<'d> Traefik<'d> {
     /// The rules of the service that a router names.
     pub(super) fn service_rules(&mut self, named: Item<'d>) -> Vec<Rule> {
         let name = named.text().unwrap_or_default();
-        let Service { shares, mut notes } = match self.service(named) {
+        let Service { shares, prefix, mut notes } = match self.service(named) {
             Ok(service) => service,
             Err(refusal) => return vec![*refusal],
         };
+        if !prefix.is_empty() {
+            notes.push(rule(named, name, Effect::Edit(Edit::Path(PathEdit::Prepend(prefix)))));
+        }
         let effect = match shares.as_slice() {
             _ if shares.iter().all(|(_, weight)| *weight == 0) => Effect::Refuse(503),
             [(upstream, _)] => Effect::Act(Action::Upstream(upstream.clone())),
@@ -111,6 +117,9 @@ impl<'d> Traefik<'d> {
                 ));
             }
             let part = self.service(child)?;
+            if !part.prefix.is_empty() {
+                return Err(close(item, name, "its parts have `preservePath`: write a route for each"));
+            }
             service.shares.extend(part.shares.into_iter().map(|(name, _)| (name, weight)));
             service.notes.extend(part.notes);
         }
@@ -128,7 +137,7 @@ impl<'d> Traefik<'d> {
     fn balancer(&mut self, name: &'d str, item: Item<'d>) -> Result<Service, Refusal> {
         let fields = item.fields();
         let mut comments = Vec::new();
-        let (endpoints, is_h2) = servers(name, &fields)?;
+        let (endpoints, is_h2, prefix) = servers(name, &fields)?;
         if endpoints.is_empty() {
             return Err(Box::new(rule(item, name, Effect::Refuse(503))));
         }
@@ -158,7 +167,7 @@ impl<'d> Traefik<'d> {
         comments.extend(rest(&fields, name));
         let upstream = resource_name(name, |name| self.draft.upstreams.has(name));
         self.draft.upstreams.set(&upstream, Node { comments, ..Node::from(map) });
-        Ok(Service { shares: vec![(upstream, 1)], notes: Vec::new() })
+        Ok(Service { shares: vec![(upstream, 1)], prefix, notes: Vec::new() })
     }
 }
 
@@ -181,18 +190,24 @@ fn weight(fields: &Fields<'_>) -> Option<u64> {
     item.text()?.parse().ok().filter(|weight| *weight <= MAX_WEIGHT)
 }
 
-/// The endpoints, and whether they speak HTTP/2 in clear text.
-fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<Node>, bool), Refusal> {
-    let (mut weights, mut is_h2) = (Vec::<(String, u64)>::new(), false);
+/// The endpoints, whether they speak HTTP/2 in clear text, and what is put before the path.
+fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<Node>, bool, String), Refusal> {
+    let (mut weights, mut is_h2, mut prefix) = (Vec::<(String, u64)>::new(), false, None);
     for server in fields.items("servers") {
         let fields = server.fields();
         let url = fields.text("url").unwrap_or_default();
         let found =
             endpoint(url).ok_or_else(|| close(server, name, format!("`{url}` is no URL of an endpoint")));
-        let (url, h2) = found?;
+        let (url, h2, path) = found?;
+        // Otherwise, Traefik does not send the path of the URL.
+        let is_kept = fields.is_true("preservePath");
         let weight = weight(&fields).ok_or_else(|| close(server, name, WEIGHT))?;
         if let Some((key, item)) = fields.rest().first() {
             return Err(close(*item, name, format!("`{key}` has no equal")));
+        }
+        let own = if is_kept { encoded(path.trim_end_matches('/')) } else { String::new() };
+        if *prefix.get_or_insert(own.clone()) != own {
+            return Err(close(server, name, "its servers have different paths: write a route for each"));
         }
         is_h2 |= h2;
         match weights.iter_mut().find(|(known, _)| *known == url) {
@@ -205,20 +220,20 @@ fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<Node>, bool), Refusal
         1 => Some(Node::from(url)),
         weight => Some(Map::new().with("url", url).with("weight", weight.min(MAX_WEIGHT)).into()),
     };
-    Ok((weights.into_iter().filter_map(endpoint).collect(), is_h2))
+    Ok((weights.into_iter().filter_map(endpoint).collect(), is_h2, prefix.unwrap_or_default()))
 }
 
-/// The URL without its path, which Traefik does not send, and whether it is HTTP/2 in clear text.
-fn endpoint(url: &str) -> Option<(String, bool)> {
+/// The URL without its path, whether it is HTTP/2 in clear text, and the path.
+fn endpoint(url: &str) -> Option<(String, bool, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
-    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let plain = format!("{}://{authority}", if scheme == "h2c" { "http" } else { scheme.as_str() });
     let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
     let is_fit = matches!(scheme.as_str(), "http" | "https" | "h2c") && authority.chars().all(is_host);
     let has_host =
         url::Url::parse(&plain).is_ok_and(|url| url.host_str().is_some_and(|host| !host.is_empty()));
-    (is_fit && has_host).then_some((plain, scheme == "h2c"))
+    (is_fit && has_host).then(|| (plain, scheme == "h2c", path.split(['?', '#']).next().unwrap_or_default()))
 }
 
 fn cookie(fields: &Fields<'_>, comments: &mut Vec<Comment>) -> Map {

@@ -1,6 +1,6 @@
 //! Certificates and TLS options.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Traefik, entry_points::EntryPoint, plain_name, routers::Router};
 use crate::convert::{
@@ -50,23 +50,23 @@ impl<'d> Traefik<'d> {
         comments: &mut Vec<Comment>,
     ) -> (Map, Vec<Rule>) {
         let mut tls = Map::new().with("certificates", self.files(entry_point, routers, comments));
-        let mut by_name: BTreeMap<&str, BTreeSet<Host>> = BTreeMap::new();
         let mut rules = Vec::new();
-        for router in routers {
-            let tls_of_router = router.tls.as_ref().or(entry_point.tls.as_ref());
-            let options = tls_of_router.and_then(|tls| tls.options).unwrap_or("default");
-            by_name.entry(options).or_default().extend(router.hosts.iter().cloned());
-        }
-        let base =
-            if by_name.len() == 1 { by_name.keys().next().copied() } else { None }.unwrap_or("default");
+        let options = |router: &Router<'d>| {
+            let tls = router.tls.as_ref().or(entry_point.tls.as_ref());
+            tls.and_then(|tls| tls.options).unwrap_or("default")
+        };
+        let names: BTreeSet<&str> = routers.iter().map(|router| options(router)).collect();
+        let base = if names.len() == 1 { names.first().copied() } else { None }.unwrap_or("default");
         let mut close = |when: Condition, text: String| {
             rules.push(Rule::new(when, Effect::Close(text), &entry_point.place, "tls.options"));
         };
-        let named: BTreeSet<Host> = by_name.values().flatten().cloned().collect();
-        for (name, hosts) in by_name.into_iter().filter(|(name, _)| *name != base) {
-            let text = format!("move the hosts with the options `{name}` to a listener of their own");
-            close(if hosts.is_empty() { Condition::ALWAYS } else { Test::Hosts(hosts).into() }, text);
+        for router in routers.iter().filter(|router| options(router) != base) {
+            let text =
+                format!("move the hosts with the options `{}` to a listener of their own", options(router));
+            let hosts = Test::Hosts(router.hosts.iter().cloned().collect());
+            close(if router.hosts.is_empty() { router.condition.clone() } else { hosts.into() }, text);
         }
+        let named: BTreeSet<Host> = routers.iter().flat_map(|router| router.hosts.iter().cloned()).collect();
         if base != "default" {
             // Without a name, the default options count.
             let text = format!("other hosts do not have the options `{base}` in Traefik");

@@ -28,8 +28,8 @@
 //!     removes the field with dashes, which some services take for the same.
 //! 14. **A line of a response that is added twice** with one value may be there once.
 //! 15. **An empty query** (`/a?`) is left out by nginx where it rewrites a path.
-//! 16. **A host in another case, with a port, or with a dot at its end**, is the same host, where HAProxy, and nginx'
-//!     `$http_host`, compare texts: they are asked with the plain one.
+//! 16. **A host in another case, with a port, or with a dot at its end**, is the same host, where HAProxy, nginx'
+//!     `$http_host` and Traefik's `redirectRegex` compare texts: they are asked with the plain one.
 //! 17. **`Cache-Control: no-cache`** of HAProxy's temporary redirects and of its page for `monitor-uri` is left out.
 //! 18. **Fields that a program adds by itself** to what services get, whatever its configuration says
 //!     ([`super::source::Source::ADDED`]): Traefik's `X-Forwarded-Port`, `X-Forwarded-Server`, `X-Replaced-Path`, and the

@@ -95,9 +95,13 @@ impl Source for Traefik {
         start(directory, generated)
     }
 
-    /// To Traefik, `get` is another method than `GET`.
+    /// To Traefik, `get` is another method than `GET`, and some of its middlewares compare the port of a host, too.
     fn understood(sent: &Sent) -> Sent {
-        Sent { method: sent.method.to_ascii_uppercase(), ..sent.clone() }
+        let mut sent = Sent { method: sent.method.to_ascii_uppercase(), ..sent.clone() };
+        for (_, host) in sent.headers.iter_mut().filter(|(name, _)| name == "host") {
+            host.truncate(host.find(':').unwrap_or(host.len()));
+        }
+        sent
     }
 
     fn is_installed() -> bool {

@@ -59,8 +59,7 @@ pub fn text(writer: &mut Writer<'_>, name: &'static str) -> String {
         }
         "based" => {
             let path = writer.dice.pick(&["/base", "/base/"]);
-            // It is closed.
-            let preserve = writer.dice.weighted(&[(4, ""), (1, ", preservePath: true")]);
+            let preserve = writer.dice.pick(&["", ", preservePath: true"]);
             format!("loadBalancer: {{ servers: [{{ {}{preserve} }}] }}", url(nth, path))
         }
         "own-host" => {
