@@ -95,11 +95,12 @@ impl Source for Traefik {
         start(directory, generated)
     }
 
-    /// To Traefik, `get` is another method than `GET`, and some of its middlewares compare the port of a host, too.
+    /// To Traefik, `get` is another method than `GET`, and some of its middlewares compare the text of a host with its port.
     fn understood(sent: &Sent) -> Sent {
         let mut sent = Sent { method: sent.method.to_ascii_uppercase(), ..sent.clone() };
         for (_, host) in sent.headers.iter_mut().filter(|(name, _)| name == "host") {
             host.truncate(host.find(':').unwrap_or(host.len()));
+            host.make_ascii_lowercase();
         }
         sent
     }
