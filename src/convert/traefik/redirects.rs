@@ -12,7 +12,7 @@ use super::{
 use crate::convert::{
     condition::{Condition, Host, Test},
     draft::literal,
-    path::{Path, regex_text},
+    path::{Path, escaped, regex_text},
     site::{Action, Effect, Rule},
     yaml::Map,
 };
@@ -92,7 +92,7 @@ pub(super) fn redirect_regex(middleware: &Middleware<'_>, context: &Context<'_, 
         return vec![middleware.always(act(to))];
     }
     let Some((origin, path)) = split(pattern) else {
-        let only = only_end(pattern).and_then(|end| Path::suffix(&end, false).ok());
+        let only = only_end(pattern).and_then(|end| Path::regex(&format!("{}$", escaped(&end)), false).ok());
         return vec![Rule { when: only.map_or(Condition::ALWAYS, Condition::path), ..close() }];
     };
     let host = origin.rsplit("://").next().unwrap_or_default();

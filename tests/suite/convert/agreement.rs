@@ -135,7 +135,6 @@ pub struct Pair {
     /// Clients whose claims are believed.
     pub trusted: Vec<IpAddr>,
     pub noted: &'static [Noted],
-    pub understood: fn(&Sent) -> Sent,
     pub alike: fn(&Sent) -> Option<Sent>,
     /// [`Source::ADDED`]
     pub added: &'static [&'static str],
@@ -190,7 +189,6 @@ impl Both {
             ports: self.ports.clone(),
             trusted: self.ours.trusted.clone(),
             noted: S::NOTED,
-            understood: S::understood,
             alike: S::alike,
             added: S::ADDED,
             _program: program,
@@ -315,20 +313,16 @@ impl Run {
 
     /// What both do with a request.
     pub fn outcomes(&self, pair: &Pair, sent: &Sent) -> [Outcome; 2] {
-        [(&pair.theirs, &(pair.understood)(sent)), (&pair.ours, sent)].map(|(listeners, sent)| {
+        [&pair.theirs, &pair.ours].map(|listeners| {
             self.origins.take();
             let reply = sent.send(&listeners[sent.listener], &self.clients);
             Outcome::new(reply, self.origins.take())
         })
     }
 
-    /// Sends one request to both; what kind of failure it is, and how to show it, if they differ.
-    fn request(&mut self, pair: &Pair, nth: usize, sent: &Sent, is_known: bool) -> Option<(String, String)> {
+    /// What both do with a request, and how that compares. If it differs, they are asked with the plain one as well.
+    pub fn judged(&self, pair: &Pair, sent: &Sent) -> ([Outcome; 2], Verdict) {
         let [theirs, ours] = self.outcomes(pair, sent);
-        if is_known && theirs.kind() == "forwarded" {
-            self.counts.to_forward += 1;
-            self.counts.forwarded += usize::from(ours.kind() == "forwarded");
-        }
         let mut verdict = compare::verdict(pair, sent, &theirs, &ours);
         if let (Verdict::Failure { .. }, Some(alike)) = (&verdict, (pair.alike)(sent)) {
             let [their_second, our_second] = self.outcomes(pair, &alike);
@@ -336,6 +330,16 @@ impl Run {
             if our_second.kind() == ours.kind() && !matches!(second, Verdict::Failure { .. }) {
                 verdict = Verdict::Standing;
             }
+        }
+        ([theirs, ours], verdict)
+    }
+
+    /// Sends one request to both; what kind of failure it is, and how to show it, if they differ.
+    fn request(&mut self, pair: &Pair, nth: usize, sent: &Sent, is_known: bool) -> Option<(String, String)> {
+        let ([theirs, ours], verdict) = self.judged(pair, sent);
+        if is_known && theirs.kind() == "forwarded" {
+            self.counts.to_forward += 1;
+            self.counts.forwarded += usize::from(ours.kind() == "forwarded");
         }
         let (kind, count) = match &verdict {
             Verdict::Same => ("same", &mut self.counts.same),

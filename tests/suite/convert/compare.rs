@@ -84,11 +84,7 @@ pub fn verdict(pair: &Pair, sent: &Sent, theirs: &Outcome, ours: &Outcome) -> Ve
     };
     let is_lower = theirs.is_refused() && sent.method.bytes().any(|byte| byte.is_ascii_lowercase());
     let is_denied = ours.is_refused() && standing::is_denied_preflight(sent, theirs);
-    if is_lower
-        || is_denied
-        || standing::is_misdirected(theirs)
-        || standing::is_refused_as_ambiguous(sent, ours)
-    {
+    if is_lower || is_denied || standing::is_refused_as_ambiguous(sent, ours) {
         return Verdict::Standing;
     }
     match (theirs.is_refused(), ours.is_refused()) {
@@ -164,8 +160,9 @@ fn differences(pair: &Pair, sent: &Sent, theirs: &Outcome, ours: &Outcome) -> Di
             if !standing::is_same_redirect(*one, *other) {
                 found.add("status", &one.to_string(), &other.to_string());
             }
-            let resolved = |location| standing::resolved(location, sent, is_tls, &pair.ports);
-            found.compare("location", resolved(to), resolved(our_to));
+            if !standing::is_same_location(to, our_to, sent, is_tls, &pair.ports) {
+                found.add("location", to, our_to);
+            }
         }
         (
             Action::Answered { status: one, body, content_type: kind },

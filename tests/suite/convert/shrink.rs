@@ -78,8 +78,8 @@ fn failure<S: Source>(run: &Run, both: &Both, sent: &Sent, label: &str) -> Optio
         Ok(pair) => pair,
         Err(NotRunning::Theirs(_) | NotRunning::Ours(_)) => return None,
     };
-    let [theirs, ours] = run.outcomes(&pair, sent);
-    match compare::verdict(&pair, sent, &theirs, &ours) {
+    let ([theirs, ours], verdict) = run.judged(&pair, sent);
+    match verdict {
         Verdict::Failure { fault, label: now, why } if now == label => {
             let failure = shown(fault, &why, 0, sent, [&theirs, &ours]);
             Some(format!("--- proxy.yaml\n{}\n{failure}", pair.converted.yaml))

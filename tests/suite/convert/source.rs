@@ -32,14 +32,8 @@ pub trait Source {
     /// Starts the program, in a directory that holds the files. It need not listen yet.
     fn start(directory: &Path, generated: &Generated) -> Running;
 
-    /// A request as Tollgate understands it, for a program that understands it in another way: where the two spellings
-    /// mean the same to Tollgate, its outcome is compared with that of the plain one (2, 8 and 16 of `standing`).
-    fn understood(sent: &Sent) -> Sent {
-        sent.clone()
-    }
-
     /// The same request to Tollgate in another spelling, which the program may tell from this one: where the outcomes
-    /// differ, both are asked again with it (16, 24 and 25 of `standing`).
+    /// differ, both are asked again with it (2, 8, 16, 24 and 25 of `standing`).
     fn alike(_: &Sent) -> Option<Sent> {
         None
     }

@@ -62,6 +62,21 @@ pub fn is_refused_as_ambiguous(sent: &Sent, ours: &Outcome) -> bool {
     is_ambiguous(sent) && matches!(ours.action, Action::Refused { status: 400 | 404, .. })
 }
 
+/// The request as it means the same to Tollgate: its method in upper case, its host in lower case and alone, also in the
+/// handshake, and its query decoded (8, 16, 24, 25).
+pub fn plain(sent: &Sent) -> Sent {
+    let mut plain = sent.clone();
+    plain.method.make_ascii_uppercase();
+    for (_, value) in plain.headers.iter_mut().filter(|(name, _)| name == "host") {
+        *value = sent.host();
+    }
+    plain.tls_name = sent.host();
+    if let Some((path, query)) = sent.target.split_once('?') {
+        plain.target = format!("{path}?{}", decoded(query));
+    }
+    plain
+}
+
 pub fn is_ambiguous(sent: &Sent) -> bool {
     let path = sent.path().to_ascii_lowercase();
     ["//", "%2f", "\\", "%5c", ";", "%3b", "%00"].iter().any(|mark| path.contains(mark))
@@ -110,7 +125,7 @@ pub fn comparable(target: &str, sent: &Sent) -> String {
 }
 
 /// Without percent-encoding of characters that need none.
-pub fn decoded(path: &str) -> String {
+fn decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut out = String::new();
     let mut at = 0;
@@ -145,7 +160,7 @@ pub fn is_same_host(theirs: &str, ours: &str, sent: &Sent) -> bool {
 }
 
 /// `Location` as the client of this request resolves it, without the `ports` of the listeners.
-pub fn resolved(location: &str, sent: &Sent, is_tls: bool, ports: &[u16]) -> String {
+fn resolved(location: &str, sent: &Sent, is_tls: bool, ports: &[u16]) -> String {
     let scheme = if is_tls { "https" } else { "http" };
     let (bare, port) = sent.authority().split_once(':').unwrap_or((sent.authority(), ""));
     let whole = match location {
@@ -167,15 +182,17 @@ pub fn resolved(location: &str, sent: &Sent, is_tls: bool, ports: &[u16]) -> Str
     format!("{scheme}://{host}{}", comparable(if path.is_empty() { "/" } else { path }, sent))
 }
 
+/// Whether both lead a client to the same place. nginx' `$uri` has the path decoded.
+pub fn is_same_location(theirs: &str, ours: &str, sent: &Sent, is_tls: bool, ports: &[u16]) -> bool {
+    let [theirs, own, once] =
+        [theirs, ours, &ours.replace("%25", "%")].map(|location| resolved(location, sent, is_tls, ports));
+    theirs == own || theirs == once
+}
+
 /// Whether two statuses of redirects mean the same.
 pub fn is_same_redirect(one: u16, other: u16) -> bool {
     let is_permanent = |status| matches!(status, 301 | 308);
     is_permanent(one) == is_permanent(other)
-}
-
-/// Whether Traefik wants another connection for this host.
-pub fn is_misdirected(theirs: &Outcome) -> bool {
-    matches!(theirs.action, Action::Refused { status: 421, .. })
 }
 
 /// Whether only Tollgate adds this field to its answer to a preflight.

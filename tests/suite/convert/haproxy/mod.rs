@@ -19,6 +19,7 @@ use super::{
     agreement,
     sent::Sent,
     source::{Generated, Noted, Places, Source},
+    standing,
 };
 use crate::harness::{Running, program};
 
@@ -92,8 +93,14 @@ impl Source for Haproxy {
         Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
-    fn understood(sent: &Sent) -> Sent {
-        requests::plain(sent)
+    fn alike(sent: &Sent) -> Option<Sent> {
+        let plain = standing::plain(sent);
+        let target = if standing::is_ambiguous(sent) {
+            plain.target
+        } else {
+            standing::comparable(&plain.target, sent)
+        };
+        Some(Sent { target, ..plain })
     }
 }
 

@@ -177,19 +177,3 @@ fn odd(dice: &mut Dice, path: &str) -> String {
         _ => format!("{path}%2fx"),
     }
 }
-
-/// The request as Tollgate understands it. HAProxy compares texts: `/a/../b` does not begin with `/b`, and a host with
-/// its port is another one, as is a method in lower case.
-pub fn plain(sent: &Sent) -> Sent {
-    let mut plain = sent.clone();
-    if !standing::is_ambiguous(sent) {
-        plain.target = standing::comparable(&sent.target, sent);
-    }
-    plain.method.make_ascii_uppercase();
-    for (name, value) in &mut plain.headers {
-        if name == "host" {
-            *value = sent.host();
-        }
-    }
-    plain
-}

@@ -157,7 +157,7 @@ impl Writer<'_> {
                 (6, "/base/"),
                 (3, "/base"),
                 (3, prefix),
-                (1, "/base/?fixed=1"),
+                (u32::from(self.is_odd) * 2, "/base/?fixed=1"),
             ]),
         };
         if !uri.is_empty() {

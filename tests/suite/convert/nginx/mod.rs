@@ -16,6 +16,7 @@ use super::{
     agreement,
     sent::Sent,
     source::{Generated, Noted, Places, Source},
+    standing,
 };
 use crate::harness::{Running, program};
 
@@ -109,7 +110,7 @@ impl Source for Nginx {
     }
 
     fn alike(sent: &Sent) -> Option<Sent> {
-        Some(requests::plain(sent))
+        Some(standing::plain(sent))
     }
 }
 

@@ -200,16 +200,3 @@ fn example(dice: &mut Dice, expression: &str) -> String {
     };
     dice.pick(examples).to_owned()
 }
-
-/// The request with its host in lower case and alone, also in the handshake, and with a decoded query.
-pub fn plain(sent: &Sent) -> Sent {
-    let mut plain = sent.clone();
-    for (_, value) in plain.headers.iter_mut().filter(|(name, _)| name == "host") {
-        *value = sent.host();
-    }
-    plain.tls_name = sent.host();
-    if let Some((path, query)) = sent.target.split_once('?') {
-        plain.target = format!("{path}?{}", standing::decoded(query));
-    }
-    plain
-}

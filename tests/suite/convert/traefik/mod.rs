@@ -21,6 +21,7 @@ use super::{
     agreement,
     sent::Sent,
     source::{Generated, Noted, Places, Source},
+    standing,
 };
 use crate::harness::{Client, Running, eventually, free_port};
 
@@ -95,14 +96,8 @@ impl Source for Traefik {
         start(directory, generated)
     }
 
-    /// To Traefik, `get` is another method than `GET`, and some of its middlewares compare the text of a host with its port.
-    fn understood(sent: &Sent) -> Sent {
-        let mut sent = Sent { method: sent.method.to_ascii_uppercase(), ..sent.clone() };
-        for (_, host) in sent.headers.iter_mut().filter(|(name, _)| name == "host") {
-            host.truncate(host.find(':').unwrap_or(host.len()));
-            host.make_ascii_lowercase();
-        }
-        sent
+    fn alike(sent: &Sent) -> Option<Sent> {
+        Some(standing::plain(sent))
     }
 
     fn is_installed() -> bool {
