@@ -657,7 +657,7 @@ impl TollgateTells<'_> {
             (self.verdict.as_ref()?.as_deref(), self.has_route?, self.has_upstream?);
         Some(match (verdict, status.as_u16()) {
             _ if has_upstream => LoggedProgress::Responded,
-            (Some(b"banned" | b"unauthorized"), _) => LoggedProgress::Unchecked,
+            (Some(b"banned" | b"unauthorized" | b"expired"), _) => LoggedProgress::Unchecked,
             // Another configuration may have a route for it.
             (None, 404) if !has_route => LoggedProgress::Unforwarded,
             (None, _) if !has_route => LoggedProgress::Unrouted,
@@ -673,7 +673,7 @@ impl TollgateTells<'_> {
     fn progress_in_combined(&self) -> Option<LoggedProgress> {
         match self.verdict.as_ref()?.as_deref()? {
             b"denied" => Some(LoggedProgress::Unforwarded),
-            b"banned" | b"unauthorized" => Some(LoggedProgress::Unchecked),
+            b"banned" | b"unauthorized" | b"expired" => Some(LoggedProgress::Unchecked),
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ pub use identifier::{
     Identifiers, MissingIdentifier, RequestAttributes, distinct_value, identifier, identifiers,
     user_identifier,
 };
-pub use jwt::{KeySetTiming, MissingKeys, TokenClaims, TokenError, UnusableKeys, Verifier};
+pub use jwt::{KeySetTiming, TokenClaims, TokenError, TokenRefusal, UnusableKeys, Verifier};
 pub use request_key::{RequestKeyFault, RequestKeys};
 pub use trusted_proxies::{ClientIp, ForwardedHop, TrustedProxies};
 pub use user::{Credentials, Identity, explain_failure, identify, identify_with};

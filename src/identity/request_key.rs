@@ -116,7 +116,9 @@ impl RequestKeys {
         now: impl FnOnce() -> i64,
     ) -> Option<Result<Arc<ApiKey>, RequestKeyFault>> {
         let mut found: Option<Cow<'_, [u8]>> = None;
-        for text in self.settings.from.iter().flat_map(|source| self.texts(source, request)) {
+        let texts = self.settings.from.iter().flat_map(|source| self.texts(source, request));
+        // An empty one is none.
+        for text in texts.filter(|text| !text.trim_ascii().is_empty()) {
             match &found {
                 None => found = Some(text),
                 Some(first) if *first == text => {}

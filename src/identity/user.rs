@@ -12,7 +12,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 
 use super::{
     header_fields::{single_value, user_name},
-    jwt::{MissingKeys, TokenClaims, Verifier},
+    jwt::{TokenClaims, TokenRefusal, Verifier},
     request_key::RequestKeyFault,
 };
 use crate::{
@@ -53,9 +53,9 @@ pub struct Identity {
     pub is_verified: bool,
     /// The claims of the request's verified token.
     pub claims: Option<Arc<TokenClaims>>,
-    /// The keys that are missing to verify a token of the request, none of whose tokens is valid. With
-    /// [`MissingKeys::All`], nobody can say whether it names a user.
-    pub missing_keys: Option<MissingKeys>,
+    /// What is known of the request's tokens, none of which is valid. With [`TokenRefusal::NoKeySet`], nobody can say
+    /// whether it names a user.
+    pub refused_token: Option<TokenRefusal>,
     /// The request's API key. `None`: it has none.
     pub key: Option<Result<Arc<ApiKey>, RequestKeyFault>>,
 }
@@ -86,7 +86,7 @@ pub fn identify_with(
     let verified = verifier.verify(headers);
     let claims = verified.tokens.iter().flatten().next().map(|token| Arc::clone(&token.claims));
     // The other sources of the same field have other providers.
-    let missing_keys = verified.missing.filter(|_| claims.is_none());
+    let refused_token = verified.refusal.filter(|_| claims.is_none());
     let mut tokens = verified.tokens.into_iter();
     let found = sources.iter().enumerate().find_map(|(index, source)| {
         on_source(index);
@@ -106,7 +106,7 @@ pub fn identify_with(
         user.map(|user| (user, is_verified))
     });
     let (user, is_verified) = found.map_or((None, false), |(user, verified)| (Some(user), verified));
-    Identity { user, pseudonym: None, is_verified, claims, missing_keys, key: None }
+    Identity { user, pseudonym: None, is_verified, claims, refused_token, key: None }
 }
 
 /// The value, if all cookies of this name agree. With two values, the origin might use the other.

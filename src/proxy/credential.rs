@@ -6,7 +6,8 @@ use super::{reply::Reply, request_context::RequestContext, rules::Rules};
 use crate::{
     api_keys::KeyFault,
     config::model::{KeySource, Require, RouteAction},
-    identity::{MissingKeys, RequestKeyFault},
+    identity::{RequestKeyFault, TokenRefusal},
+    telemetry::metrics::Refusal,
 };
 
 /// Why a request has no credential that its route accepts.
@@ -16,8 +17,8 @@ pub(super) enum CredentialFault {
     Missing(Require),
     /// Its API key is not valid.
     Key(RequestKeyFault),
-    /// It has a token that names no user, because it is not valid.
-    Token,
+    /// It has a token that names no user. `None`: it is valid.
+    Token(Option<TokenRefusal>),
     /// The credentials can't be verified yet.
     NotLoaded,
     /// Its API key is for other routes only.
@@ -55,18 +56,31 @@ impl CredentialFault {
         }
         // The API key is no token.
         let is_token_read = matches!(require, Some(Require::User | Require::Any)) && key.is_none();
-        if is_token_read && identity.missing_keys == Some(MissingKeys::All) {
+        if is_token_read && identity.refused_token == Some(TokenRefusal::NoKeySet) {
             return Some(Self::NotLoaded);
         }
         match is_token_read && context.rules.verifier.has_token(&context.request().headers) {
-            true => Some(Self::Token),
+            true => Some(Self::Token(identity.refused_token)),
             false => require.map(Self::Missing),
         }
     }
 
-    /// Whether the request has tried a credential that is wrong. Guesses are counted.
-    pub(super) fn is_attempt(self) -> bool {
-        matches!(self, Self::Key(_) | Self::Token)
+    /// What the fault is for metrics. `None`: the response is no 401.
+    pub(super) fn refusal(self) -> Option<Refusal> {
+        Some(match self {
+            Self::Missing(_) => Refusal::NoCredential,
+            Self::Key(RequestKeyFault::Invalid(KeyFault::Expired | KeyFault::Revoked))
+            | Self::Token(None | Some(TokenRefusal::Signed)) => Refusal::ExpiredCredential,
+            Self::Token(Some(TokenRefusal::Unjudged)) => Refusal::UnjudgedCredential,
+            Self::Key(_) | Self::Token(_) => Refusal::WrongCredential,
+            Self::NotLoaded | Self::OtherRoute => return None,
+        })
+    }
+
+    /// Whether the request may have guessed a credential. Guesses are counted. A known key, and a token that its provider
+    /// has signed, are none; nor is a token that nobody can judge yet.
+    pub(super) fn is_guess(self) -> bool {
+        self.refusal() == Some(Refusal::WrongCredential)
     }
 
     /// The reply. All keys that are not valid get the same.
@@ -78,7 +92,7 @@ impl CredentialFault {
             }
             Self::Missing(_) => (StatusCode::UNAUTHORIZED, "An API key is required.", None),
             Self::Key(_) => (StatusCode::UNAUTHORIZED, "The API key is not valid.", Some("invalid_token")),
-            Self::Token => (StatusCode::UNAUTHORIZED, "The token is not valid.", Some("invalid_token")),
+            Self::Token(_) => (StatusCode::UNAUTHORIZED, "The token is not valid.", Some("invalid_token")),
             Self::OtherRoute => {
                 (StatusCode::FORBIDDEN, "The API key is not valid for this.", Some("insufficient_scope"))
             }
@@ -107,7 +121,13 @@ impl CredentialFault {
                 "the API key has expired, or was rotated"
             }
             Self::Key(RequestKeyFault::Invalid(KeyFault::Revoked)) => "the API key is revoked",
-            Self::Token => "the route requires a verified user, and the token is not valid",
+            Self::Token(Some(TokenRefusal::Signed)) => {
+                "the route requires a verified user, and the token has expired, or is not for here"
+            }
+            Self::Token(Some(TokenRefusal::Unjudged)) => {
+                "the route requires a verified user, and the key of the token is still to be fetched"
+            }
+            Self::Token(_) => "the route requires a verified user, and the token is not valid",
             Self::Key(RequestKeyFault::NotLoaded) | Self::NotLoaded => {
                 "the API keys, or the keys of tokens, were not read yet"
             }
@@ -118,7 +138,7 @@ impl CredentialFault {
 
 /// `WWW-Authenticate` of a reply (RFC 9110, 11.6.1). A request without a credential is told no error (RFC 6750, 3.1).
 fn challenge(rules: &Rules, fault: CredentialFault, error: Option<&'static str>) -> HeaderValue {
-    let is_of_token = matches!(fault, CredentialFault::Token | CredentialFault::Missing(Require::User));
+    let is_of_token = matches!(fault, CredentialFault::Token(_) | CredentialFault::Missing(Require::User));
     let takes_bearer = is_of_token
         || rules.keys.as_ref().is_none_or(|keys| keys.settings().from.contains(&KeySource::Bearer));
     let scheme = if takes_bearer { "Bearer" } else { "ApiKey" };

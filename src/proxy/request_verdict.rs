@@ -32,9 +32,9 @@ impl RequestVerdict {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting));
     }
 
-    /// It lacks a valid credential.
-    pub(super) fn reject_credential(&mut self) {
-        self.verdict = Some(LogVerdict::Unauthorized);
+    /// It lacks a valid credential. `is_known`: it has one that is not valid any more, or not here.
+    pub(super) fn reject_credential(&mut self, is_known: bool) {
+        self.verdict = Some(if is_known { LogVerdict::Expired } else { LogVerdict::Unauthorized });
     }
 
     /// A shadow policy would have denied it.

@@ -28,7 +28,7 @@ use super::{
     usage,
     worker::Worker,
 };
-use crate::{limit::StoreAdmin, upstream::Affinity};
+use crate::{identity::TokenRefusal, limit::StoreAdmin, upstream::Affinity};
 
 /// Serves one request of `client`.
 ///
@@ -54,7 +54,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             Ok(found) => found,
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
-        if found.identity.missing_keys.is_some() {
+        if found.identity.refused_token.is_some_and(TokenRefusal::may_be_of_new_key) {
             found.identity = Box::pin(served.identify_again(&facts, found.client)).await;
         }
         served.routed(&request, &found);

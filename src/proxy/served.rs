@@ -36,7 +36,7 @@ use super::{
 use crate::{
     abuse::{self, ObservedResponse, RequestLine},
     config::model::Route,
-    identity::{ClientIp, Identity},
+    identity::{ClientIp, Identity, TokenRefusal},
     limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
     response_cost::{ask_for_usage, media_type},
@@ -131,8 +131,12 @@ impl<'a, S> Served<'a, S> {
         let rules = &self.worker.rules;
         self.client.timer().wait_for_store();
         let address = rules.identifying_address(client.ip);
-        rules.verifier.fetch_missing_key(&facts.request.headers, address).await;
-        self.identify_user(rules, facts)
+        let is_unjudged = rules.verifier.fetch_missing_key(&facts.request.headers, address).await;
+        let mut identity = self.identify_user(rules, facts);
+        if is_unjudged && identity.refused_token == Some(TokenRefusal::UnknownKey) {
+            identity.refused_token = Some(TokenRefusal::Unjudged);
+        }
+        identity
     }
 
     /// The client, as the upstream of this index identifies it.
@@ -299,8 +303,12 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
                 self.exchange.verdict.deny(policy);
             }
             (RefusedBy::Credential(fault), Some(context)) => {
-                self.exchange.verdict.reject_credential();
-                if fault.is_attempt() {
+                let refusal = fault.refusal();
+                self.exchange.verdict.reject_credential(refusal == Some(metrics::Refusal::ExpiredCredential));
+                if let Some(refusal) = refusal {
+                    self.exchange.count_refusal(refusal);
+                }
+                if fault.is_guess() {
                     let is_safe = context.request().method.is_safe();
                     self.record_response(context.found, is_safe, StatusCode::UNAUTHORIZED);
                 }

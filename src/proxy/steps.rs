@@ -288,7 +288,7 @@ async fn refuse_credential<'r, C: Caller<'r>>(
     context: &RequestContext<'r, '_>,
     fault: CredentialFault,
 ) -> Result<(), RefusedBy> {
-    if fault.is_attempt() {
+    if fault.is_guess() {
         let attempts = Checks::of_attempt(&caller.inputs(), context);
         caller.decide(&attempts, context).await?;
     }

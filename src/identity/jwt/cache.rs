@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
-    token::{MissingKeys, TokenIdentity},
+    token::{TokenIdentity, TokenRefusal},
     token_source::TokenSource,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct TokenCache {
 #[derive(Default)]
 struct TokenShard {
     valid: BoundedMap<TokenIdentity>,
-    invalid: BoundedMap<Option<MissingKeys>>,
+    invalid: BoundedMap<TokenRefusal>,
 }
 
 /// A map that evicts a random entry when it is full.
@@ -77,16 +77,16 @@ impl TokenCache {
     /// Verifies the `token` of `source`, the source number `index`. `now`: in Unix seconds.
     ///
     /// # Errors
-    /// The token is refused, perhaps only because keys are missing.
+    /// The token is refused.
     pub(super) fn verify(
         &self,
         source: &TokenSource,
         index: usize,
         token: &[u8],
         now: u64,
-    ) -> Result<TokenIdentity, Option<MissingKeys>> {
+    ) -> Result<TokenIdentity, TokenRefusal> {
         // Read before the token is verified, so that the result is never assigned to newer keys.
-        let Some(keys) = source.keys() else { return Err(Some(MissingKeys::All)) };
+        let Some(keys) = source.keys() else { return Err(TokenRefusal::NoKeySet) };
         let hash = hash(index, token);
         let shard = &self.shards[usize::from(hash[0]) % SHARDS];
         {
@@ -94,8 +94,8 @@ impl TokenCache {
             if let Some(identity) = shard.valid.get(&hash, keys.generation, now) {
                 return Ok(identity);
             }
-            if let Some(missing) = shard.invalid.get(&hash, keys.generation, now) {
-                return Err(missing);
+            if let Some(refusal) = shard.invalid.get(&hash, keys.generation, now) {
+                return Err(refusal);
             }
         }
         let verified = source.verify(token, &keys);
@@ -108,7 +108,7 @@ impl TokenCache {
                 Ok(token.identity)
             }
             Err(error) => {
-                let (value, valid_until) = (error.missing_keys(), now + INVALID_TTL);
+                let (value, valid_until) = (error.refusal(), now + INVALID_TTL);
                 shard.invalid.insert(hash, CachedToken { value, valid_until, generation });
                 Err(value)
             }

@@ -14,7 +14,7 @@ use std::{
 
 pub use key_file::UnusableKeys;
 pub use key_set::KeySetTiming;
-pub use token::{MissingKeys, TokenClaims, TokenError};
+pub use token::{TokenClaims, TokenError, TokenRefusal};
 pub use verifier::Verifier;
 
 use crate::jwt_keys::JwtKeys;

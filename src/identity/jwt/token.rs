@@ -42,13 +42,28 @@ impl TokenClaims {
     }
 }
 
-/// Which keys are missing to verify a token.
+/// What is known of a token that is refused. Of several tokens, the last in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MissingKeys {
-    /// The one that it names, which the provider may have added since its key set was fetched.
-    One,
-    /// All: no key set of its provider was read so far, or the last one is too old.
-    All,
+pub enum TokenRefusal {
+    /// Anybody can have made it up.
+    Unproven,
+    /// Its provider has signed it: it has expired, is not valid yet, or is not for here.
+    Signed,
+    /// Another key than the one that it names has signed it. The provider may have given that name to a new key.
+    OtherKey,
+    /// The key that it names is missing. The provider may have added it since its key set was fetched.
+    UnknownKey,
+    /// Likewise, and the fetch that would tell is due, or under way.
+    Unjudged,
+    /// All keys are missing: no key set of its provider was read so far, or the last one is too old.
+    NoKeySet,
+}
+
+impl TokenRefusal {
+    /// Whether other keys might verify it.
+    pub fn may_be_of_new_key(self) -> bool {
+        matches!(self, Self::OtherKey | Self::UnknownKey)
+    }
 }
 
 /// Why a token is refused.
@@ -66,6 +81,8 @@ pub enum TokenError {
     NoKeySet,
     #[error("no key of the provider's set has signed the token")]
     UnknownKey,
+    #[error("the key of the provider's set that the token names has not signed it")]
+    OtherKey,
     #[error("the token's signature is invalid")]
     Signature,
     #[error("the token has expired")]
@@ -81,12 +98,18 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// The keys that are missing, if other ones might verify the token.
-    pub(super) fn missing_keys(&self) -> Option<MissingKeys> {
+    /// What is known of the token. Claims are checked once the signature is.
+    pub(super) fn refusal(&self) -> TokenRefusal {
         match self {
-            Self::NoKeySet => Some(MissingKeys::All),
-            Self::UnknownKey => Some(MissingKeys::One),
-            _ => None,
+            Self::NoKeySet => TokenRefusal::NoKeySet,
+            Self::UnknownKey => TokenRefusal::UnknownKey,
+            Self::OtherKey => TokenRefusal::OtherKey,
+            Self::Expired | Self::NotYetValid | Self::Issuer | Self::Audience | Self::MissingClaim(_) => {
+                TokenRefusal::Signed
+            }
+            Self::Absent | Self::Malformed | Self::UnknownCritical | Self::NoKey | Self::Signature => {
+                TokenRefusal::Unproven
+            }
         }
     }
 

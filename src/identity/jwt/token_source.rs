@@ -106,10 +106,9 @@ impl TokenSource {
             }
         }
         let decoded = decoded.map_err(|error| match error {
-            TokenError::NoKey | TokenError::Signature
-                if self.may_be_of_new_key(token, header.kid.as_deref(), keys) =>
-            {
-                TokenError::UnknownKey
+            TokenError::NoKey | TokenError::Signature if self.may_be_of_new_key(token) => {
+                let is_known = header.kid.as_deref().is_some_and(|id| keys.keys.has_id(id));
+                if is_known { TokenError::OtherKey } else { TokenError::UnknownKey }
             }
             error => error,
         })?;
@@ -119,10 +118,10 @@ impl TokenSource {
         Ok(VerifiedToken { identity: TokenIdentity { user, claims }, valid_until })
     }
 
-    /// Whether a key that the provider has added since could verify `token`, which none of `keys` does. Tokens of other
-    /// providers, for other services, and expired ones are no reason to fetch the keys.
-    fn may_be_of_new_key(&self, token: &[u8], id: Option<&str>, keys: &CurrentKeys) -> bool {
-        if self.key_set().is_none() || id.is_some_and(|id| keys.keys.has_id(id)) {
+    /// Whether a key that the provider has added since could verify `token`, which none of the known ones does. Tokens of
+    /// other providers, for other services, and expired ones are no reason to fetch the keys.
+    fn may_be_of_new_key(&self, token: &[u8]) -> bool {
+        if self.key_set().is_none() {
             return false;
         }
         let Ok(claims) = insecure_decode_claims::<Map<String, Value>>(token) else { return false };

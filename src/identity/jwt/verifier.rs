@@ -15,7 +15,7 @@ use super::{
     cache::TokenCache,
     key_file::UnusableKeys,
     key_set::{KeySet, KeySetSource, KeySetTiming},
-    token::{MissingKeys, TokenError, TokenIdentity, find_token},
+    token::{TokenError, TokenIdentity, TokenRefusal, find_token},
     token_source::TokenSource,
     unix_seconds,
 };
@@ -32,8 +32,8 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::identity) struct VerifiedTokens {
     /// The valid token of each token source.
     pub(in crate::identity) tokens: SmallVec<[Option<TokenIdentity>; 1]>,
-    /// The keys that are missing to verify the others.
-    pub(in crate::identity) missing: Option<MissingKeys>,
+    /// What is known of the others.
+    pub(in crate::identity) refusal: Option<TokenRefusal>,
 }
 
 /// Verifies the tokens of all configured sources. There is one for the whole process.
@@ -164,8 +164,8 @@ impl Verifier {
         for (index, source) in self.sources.iter().enumerate() {
             let token = find_token(headers, source.field());
             let token = token.map(|token| self.cache.verify(source, index, token, now));
-            if let Some(Err(missing)) = token {
-                verified.missing = verified.missing.max(missing);
+            if let Some(Err(refusal)) = token {
+                verified.refusal = verified.refusal.max(Some(refusal));
             }
             verified.tokens.push(token.and_then(Result::ok));
         }
@@ -173,16 +173,21 @@ impl Verifier {
     }
 
     /// Has the key sets fetched that lack the key of a token of this request, of a client at `address`, unless they
-    /// were a short time ago, and waits for that: half a second at most.
-    pub async fn fetch_missing_key(&self, headers: &HeaderMap, address: IpAddr) {
+    /// were a short time ago, and waits for that. Returns whether a token stays unjudged: the fetch that would tell is due
+    /// or under way. So many of one address do; the next ones count as made up.
+    pub async fn fetch_missing_key(&self, headers: &HeaderMap, address: IpAddr) -> bool {
         let now = unix_seconds();
+        let mut is_unjudged = false;
         for (index, source) in self.sources.iter().enumerate() {
             if let (Some(token), Some(set)) = (find_token(headers, source.field()), source.key_set())
-                && let Err(Some(MissingKeys::One)) = self.cache.verify(source, index, token, now)
+                && let Err(refusal) = self.cache.verify(source, index, token, now)
+                && refusal.may_be_of_new_key()
             {
-                set.ask(address).await;
+                let is_judged = set.ask(address).await;
+                is_unjudged |= !is_judged && refusal == TokenRefusal::UnknownKey && set.excuses(address);
             }
         }
+        is_unjudged
     }
 
     /// Whether the request has a token for one of the sources, valid or not.

@@ -113,6 +113,8 @@ pub enum LogVerdict {
     Forbidden,
     /// It has no valid API key or user, and its route requires one.
     Unauthorized,
+    /// Its API key or token is known, and not valid any more, or not here. It was no guess.
+    Expired,
     /// It was admitted, but a shadow policy would have denied it.
     ShadowDenied,
     /// The store was unavailable, and a policy fails closed.
@@ -127,6 +129,7 @@ impl LogVerdict {
             Self::Denied => "denied",
             Self::Banned => "banned",
             Self::Unauthorized => "unauthorized",
+            Self::Expired => "expired",
             Self::Forbidden => "forbidden",
             Self::ShadowDenied => "shadow_denied",
             Self::Undecided => "undecided",

@@ -12,6 +12,14 @@ use super::families::{count, counter};
 pub enum Refusal {
     /// Malformed or ambiguous HTTP, or an incomplete body.
     Malformed,
+    /// It has no credential, and its route requires one.
+    NoCredential,
+    /// Its credential is wrong: it may be a guess.
+    WrongCredential,
+    /// Its API key or token is known, and not valid any more, or not here.
+    ExpiredCredential,
+    /// The key of its token is still to be fetched.
+    UnjudgedCredential,
     /// `deny` or `allow` rejects its address.
     Address,
     /// A CORS preflight of an origin that `cors` does not allow.
@@ -32,8 +40,12 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const ALL: [(Self, &'static str, StatusCode); 10] = [
+    pub(super) const ALL: [(Self, &'static str, StatusCode); 14] = [
         (Self::Malformed, "malformed", StatusCode::BAD_REQUEST),
+        (Self::NoCredential, "no_credential", StatusCode::UNAUTHORIZED),
+        (Self::WrongCredential, "wrong_credential", StatusCode::UNAUTHORIZED),
+        (Self::ExpiredCredential, "expired_credential", StatusCode::UNAUTHORIZED),
+        (Self::UnjudgedCredential, "unjudged_credential", StatusCode::UNAUTHORIZED),
         (Self::Address, "address", StatusCode::FORBIDDEN),
         (Self::Origin, "origin", StatusCode::FORBIDDEN),
         (Self::Timeout, "timeout", StatusCode::REQUEST_TIMEOUT),
@@ -45,11 +57,11 @@ impl Refusal {
         (Self::Version, "version", StatusCode::HTTP_VERSION_NOT_SUPPORTED),
     ];
 
-    /// The reason for a response of the proxy with this status. `None` for 403, which has several reasons, and other
+    /// The reason for a response of the proxy with this status. `None` for those that have several reasons, and for other
     /// statuses.
     pub fn of(status: StatusCode) -> Option<Self> {
-        let refusal = Self::ALL.iter().find(|(.., of)| *of == status).map(|(refusal, ..)| *refusal);
-        refusal.filter(|refusal| refusal.status() != StatusCode::FORBIDDEN)
+        let mut found = Self::ALL.iter().filter(|(.., of)| *of == status).map(|(refusal, ..)| *refusal);
+        found.next().filter(|_| found.next().is_none())
     }
 
     /// The status of the response.
@@ -74,7 +86,8 @@ mod tests {
     #[test]
     fn each_status_has_its_reason() {
         for (index, (refusal, _, status)) in Refusal::ALL.into_iter().enumerate() {
-            let reason = Some(refusal).filter(|_| status != StatusCode::FORBIDDEN);
+            let has_several = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+            let reason = Some(refusal).filter(|_| !has_several);
             assert_eq!((refusal as usize, Refusal::of(status)), (index, reason));
             assert_eq!(refusal.status(), status);
         }

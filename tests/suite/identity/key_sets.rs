@@ -3,7 +3,11 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
     time::Duration,
 };
 
@@ -13,7 +17,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use tollgate::{
     config::model::{Jwt, UserSource},
-    identity::{Credentials, Identity, KeySetTiming, MissingKeys, Verifier, explain_failure, identify},
+    identity::{Credentials, Identity, KeySetTiming, TokenRefusal, Verifier, explain_failure, identify},
 };
 
 use crate::harness::{
@@ -98,7 +102,7 @@ fn issuer(address: SocketAddr) -> String {
 
 /// Never refreshed, and fetched for every token with an unknown key.
 fn eager() -> KeySetTiming {
-    KeySetTiming { ask: Duration::ZERO, wait: Duration::from_secs(60), ..KeySetTiming::default() }
+    KeySetTiming { ask: Duration::ZERO, fetch: Duration::from_secs(60), ..KeySetTiming::default() }
 }
 
 /// Refreshed all the time.
@@ -146,8 +150,13 @@ impl Source {
 
     /// The user after a fetch for this token.
     fn user_after_fetch(&self, token: &str) -> Option<String> {
-        block_on(self.verifier.fetch_missing_key(&headers(token), CLIENT));
+        self.is_unjudged(token);
         self.user(token)
+    }
+
+    /// Asks for a fetch for this token, and tells whether nobody can judge it yet.
+    fn is_unjudged(&self, token: &str) -> bool {
+        block_on(self.verifier.fetch_missing_key(&headers(token), CLIENT))
     }
 
     /// Why the last fetch failed.
@@ -158,9 +167,8 @@ impl Source {
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-fn block_on(future: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(future);
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 fn headers(token: &str) -> HeaderMap {
@@ -188,13 +196,13 @@ fn a_set_is_fetched_at_the_start_and_again_for_an_unknown_key() {
     let source = Source::new(&provider.url("/keys"), eager());
     let [of_old, of_new] = [old.sign_as("old", &claims()), new.sign_as("new", &claims())];
     assert_eq!(source.user(&of_old).as_deref(), ACME);
-    assert_eq!(source.identity(&of_new).missing_keys, Some(MissingKeys::One));
+    assert_eq!(source.identity(&of_new).refused_token, Some(TokenRefusal::UnknownKey));
     assert!(source.why(&of_new).contains("no key of the provider's set has signed the token"));
     // The provider has it not yet.
     assert_eq!(source.user_after_fetch(&of_new), None);
     provider.publishes(&[old.jwk("old"), new.jwk("new")]);
     assert_eq!(source.user_after_fetch(&of_new).as_deref(), ACME);
-    assert_eq!(source.identity(&of_new).missing_keys, None);
+    assert_eq!(source.identity(&of_new).refused_token, None);
     assert_eq!(source.user(&of_old).as_deref(), ACME);
     assert_eq!(provider.fetches(), 3);
     // A key that is gone verifies nothing, not even a token that it has verified before.
@@ -216,6 +224,120 @@ fn ten_thousand_unknown_keys_are_one_fetch() {
 }
 
 #[test]
+fn a_provider_may_use_a_kid_again_for_another_key() {
+    let [old, new] = [(); 2].map(|()| Issuer::new(Algorithm::ES256));
+    let provider = Provider::new(&[old.jwk("a")]);
+    let source = Source::new(&provider.url("/keys"), KeySetTiming::default());
+    let of_new = new.sign_as("a", &claims());
+    assert_eq!(source.identity(&of_new).refused_token, Some(TokenRefusal::OtherKey));
+    provider.publishes(&[new.jwk("a")]);
+    assert_eq!(source.user_after_fetch(&of_new).as_deref(), ACME);
+    for _ in 0..20 {
+        assert_eq!(source.user_after_fetch(&old.sign_as("a", &claims())), None);
+    }
+    assert_eq!(provider.fetches(), 2, "at the start, and for the first of them");
+}
+
+#[test]
+fn a_token_whose_provider_has_signed_it_is_proven() {
+    let signer = Issuer::new(Algorithm::ES256);
+    let provider = Provider::new(&[signer.jwk("a")]);
+    let source = Source::with(eager(), |jwt| {
+        jwt.jwks = Some(provider.url("/keys").parse().unwrap());
+        jwt.issuer = Some("https://id".to_owned());
+    });
+    let (early, late) = (in_seconds(-3600), in_seconds(3600));
+    for claims in [
+        json!({ "iss": "https://id", "aud": "api", "exp": early }),
+        json!({ "iss": "https://id", "aud": "api", "exp": late, "nbf": late }),
+        json!({ "iss": "https://id", "aud": "other", "exp": late }),
+        json!({ "iss": "https://other", "aud": "api", "exp": late }),
+        json!({ "iss": "https://id", "aud": "api" }),
+    ] {
+        let refused = |token: &str| source.identity(token).refused_token;
+        assert_eq!(refused(&signer.sign_as("a", &claims)), Some(TokenRefusal::Signed), "{claims}");
+        assert_eq!(refused(&forged("b", &claims)).filter(|refusal| *refusal == TokenRefusal::Signed), None);
+    }
+    assert_eq!(provider.fetches(), 1);
+}
+
+/// A proxy that requires users, and bans who guesses.
+fn guarded(url: &str) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
+        "user: [{{ jwt: {{ jwks: \"{url}\", audience: api }} }}]\n\
+         bans: {{ guessing: {{ key: ip, policies: [api_keys], after: 20/10m, for: 1h }} }}\n\
+         routes:\n  - {{ path: /*, require: user, reply: {{ status: 200 }} }}\n"
+    )))
+}
+
+fn status(tollgate: &Tollgate, token: &str) -> u16 {
+    get(tollgate.address, "/", &[("authorization", &format!("Bearer {token}"))]).status
+}
+
+#[test]
+fn expired_tokens_of_an_office_count_for_no_limit_and_no_ban() {
+    let signer = Issuer::new(Algorithm::ES256);
+    let provider = Provider::new(&[signer.jwk("a")]);
+    let tollgate = guarded(&provider.url("/keys"));
+    for user in 0..120 {
+        let claims = json!({ "sub": format!("user-{user}"), "aud": "api", "exp": in_seconds(-3600) });
+        assert_eq!(status(&tollgate, &signer.sign_as("a", &claims)), 401);
+    }
+    assert_eq!(status(&tollgate, &signer.sign_as("a", &claims())), 200);
+    let expired = "tollgate_requests_refused_total{reason=\"expired_credential\"}";
+    assert_eq!(tollgate.metric(expired), 120.0);
+    assert_eq!(tollgate.metric("tollgate_requests_refused_total{reason=\"wrong_credential\"}"), 0.0);
+    // Made-up ones do.
+    let statuses: Vec<u16> = (0..60).map(|_| status(&tollgate, "made.up.token")).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 30, "{statuses:?}");
+}
+
+#[test]
+fn tokens_wait_for_the_fetch_of_their_key_however_long_it_takes() {
+    let [old, new] = [(); 2].map(|()| Issuer::new(Algorithm::ES256));
+    let sets = [old.jwk("old"), new.jwk("new")].map(|key| json!({ "keys": [key] }).to_string());
+    let fetches = AtomicUsize::new(0);
+    let origin = Origin::start(move |conn| {
+        while conn.head()?.is_some() {
+            let nth = fetches.fetch_add(1, SeqCst);
+            if nth > 0 {
+                thread::sleep(Duration::from_secs(2));
+            }
+            conn.answer("200 OK", &[], sets[nth.min(1)].as_bytes())?;
+        }
+        Ok(())
+    });
+    let tollgate = guarded(&format!("http://{}/keys", origin.address));
+    let of_new = new.sign_as("new", &claims());
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let sent: Vec<_> = (0..60).map(|_| scope.spawn(|| status(&tollgate, &of_new))).collect();
+        sent.into_iter().map(|sent| sent.join().unwrap()).collect()
+    });
+    assert_eq!(statuses, [200; 60]);
+}
+
+#[test]
+fn a_new_key_just_behind_a_fetch_bans_nobody() {
+    let [old, new] = [(); 2].map(|()| Issuer::new(Algorithm::ES256));
+    let provider = Provider::new(&[old.jwk("old")]);
+    let tollgate = guarded(&provider.url("/keys"));
+    // A stranger has it fetched just before.
+    assert_eq!(status(&tollgate, &forged("made-up", &claims())), 401);
+    provider.publishes(&[old.jwk("old"), new.jwk("new")]);
+    let of_new = new.sign_as("new", &claims());
+    let statuses: Vec<u16> = (0..60).map(|_| status(&tollgate, &of_new)).collect();
+    assert!(statuses.iter().all(|status| [200, 401].contains(status)), "{statuses:?}");
+    // The next fetch is due ten seconds after the last.
+    becomes(200, || {
+        thread::sleep(Duration::from_millis(500));
+        status(&tollgate, &of_new)
+    });
+    // Who makes names of keys up is limited in the end.
+    let made_up = |nth: usize| status(&tollgate, &forged(&format!("x{nth}"), &claims()));
+    assert!((0..1_000).map(made_up).any(|status| status == 429));
+}
+
+#[test]
 fn tokens_that_no_key_could_make_valid_cause_no_fetch() {
     let signer = Issuer::new(Algorithm::ES256);
     let provider = Provider::new(&[signer.jwk("a")]);
@@ -234,18 +356,16 @@ fn tokens_that_no_key_could_make_valid_cause_no_fetch() {
         json!([]),
     ] {
         let token = forged("new", &claims);
-        assert_eq!(source.identity(&token).missing_keys, None, "{claims}");
+        assert_eq!(source.identity(&token).refused_token, Some(TokenRefusal::Unproven), "{claims}");
         assert_eq!(source.user_after_fetch(&token), None);
     }
-    // A wrong signature of a key that is known.
-    let claims = json!({ "iss": "https://id", "aud": ["api"], "exp": exp });
-    assert_eq!(source.user_after_fetch(&forged("a", &claims)), None);
     assert_eq!(provider.fetches(), 1);
-    assert_eq!(source.identity(&forged("new", &claims)).missing_keys, Some(MissingKeys::One));
+    let claims = json!({ "iss": "https://id", "aud": ["api"], "exp": exp });
+    assert_eq!(source.identity(&forged("new", &claims)).refused_token, Some(TokenRefusal::UnknownKey));
     // A provider without key IDs may have another key as well.
     let nameless =
         Issuer::new(Algorithm::ES256).sign(&json!({ "iss": "https://id", "aud": "api", "exp": exp }));
-    assert_eq!(source.identity(&nameless).missing_keys, Some(MissingKeys::One));
+    assert_eq!(source.identity(&nameless).refused_token, Some(TokenRefusal::UnknownKey));
 }
 
 #[test]
@@ -280,7 +400,9 @@ fn keys_that_are_too_old_verify_nothing_until_they_are_fetched_again() {
     });
     let token = signer.sign_as("a", &claims());
     provider.responds(Response { status: "404 Not Found", headers: Vec::new(), body: String::new() });
-    eventually("the keys are too old", || source.identity(&token).missing_keys == Some(MissingKeys::All));
+    eventually("the keys are too old", || {
+        source.identity(&token).refused_token == Some(TokenRefusal::NoKeySet)
+    });
     assert!(source.why(&token).contains("the key set of the token's provider could not be fetched"));
     assert_eq!(source.verifier.unread_key_sets(), [""; 0], "it was read once");
     provider.publishes(&[signer.jwk("a")]);
@@ -337,7 +459,7 @@ fn redirects_are_followed_within_the_origin_alone() {
     provider.responds(Provider::redirect(&other.url("/keys")));
     let moved = Source::new(&provider.url("/moved"), eager());
     assert!(moved.error().unwrap().ends_with("/moved redirects to another origin, which is not followed"));
-    assert_eq!(moved.identity(&token).missing_keys, Some(MissingKeys::All));
+    assert_eq!(moved.identity(&token).refused_token, Some(TokenRefusal::NoKeySet));
     assert_eq!(other.fetches(), 0);
 }
 

@@ -38,7 +38,7 @@ const RULE: &str = "bans.trapped";
 /// The policy that limits wrong keys, as it is named in explanations and logs.
 const ATTEMPTS: &str = "api_keys";
 /// The reasons for 401 and 403, as operators read them, and what is met.
-const FAULTS: [(&str, &str); 10] = [
+const FAULTS: [(&str, &str); 11] = [
     ("requires an API key, and the request has none", "401: no key"),
     ("requires a verified user, and the request has none", "401: no user"),
     ("requires an API key or a verified user, and the request has neither", "401: neither key nor user"),
@@ -48,6 +48,7 @@ const FAULTS: [(&str, &str); 10] = [
     ("the API key is unknown", "401: an unknown key"),
     ("the API key has expired", "401: an expired key"),
     ("requires a verified user, and the token is not valid", "401: a token that is not valid"),
+    ("requires a verified user, and the token has expired", "401: a token that has expired"),
     ("the API key is for other routes only", "403: a key for other routes"),
 ];
 /// How many of the failures are printed.
@@ -781,7 +782,10 @@ fn verdict(explained: &Value, configuration: &Configuration) -> (Option<&'static
             (Some("forbidden"), vec![if is_allow { "allow" } else { "deny" }.to_owned()])
         }
         "undecided" => (Some("undecided"), Vec::new()),
-        "unauthorized" => (Some("unauthorized"), shadow_bans(explained).collect()),
+        "unauthorized" => {
+            let is_known = ["has expired", "is revoked"].iter().any(|fault| because.contains(fault));
+            (Some(if is_known { "expired" } else { "unauthorized" }), shadow_bans(explained).collect())
+        }
         // The policies come after the route and the length, and before a path that lacks a value.
         "refused" if explained["route"]["name"].is_null() => (None, Vec::new()),
         "refused" if explained["status"] == 413 => {
@@ -847,7 +851,7 @@ type Counts = BTreeMap<String, [u64; 2]>;
 /// What `tollgate replay` says of the log and what was served disagree about.
 fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
     // A log does not tell what was wrong with a key: it is replayed without the requests that lack a credential.
-    let is_replayed = |line: &Value| line["verdict"] != "unauthorized" && line["policy"] != ATTEMPTS;
+    let is_replayed = |line: &Value| line["status"] != 401 && line["policy"] != ATTEMPTS;
     let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
     let kept = log.lines().filter(|line| is_replayed(&serde_json::from_str(line).unwrap()));
     let log: String = kept.map(|line| format!("{line}\n")).collect();

@@ -104,6 +104,38 @@ fn an_address_that_guesses_is_limited_then_banned_and_others_are_unharmed() {
 }
 
 #[test]
+fn keys_that_are_known_and_empty_ones_are_no_guesses() {
+    let origin = Origin::ok();
+    let rest = "bans: { guessing: { key: ip, policies: [api_keys], after: 20/10m, for: 1h } }\n\
+                access_log: { format: json, to: access.log }\n";
+    let (tollgate, key) = start(&origin, ATTEMPTS, rest);
+    let revoked = make(&tollgate, &json!({ "customer": "acme", "id": "revoked" }));
+    assert_eq!(send(&tollgate, "/v1/keys/revoked/revoke", &json!({ "reason": "leaked" })).status, 200);
+    let mut client = Client::connect_from(GUESSER.parse().unwrap(), tollgate.address);
+    for _ in 0..3 * ATTEMPTS {
+        let reply = client.request("GET", "/", &[("x-api-key", &revoked)], b"");
+        assert_eq!(reply.status, 401, "{reply:?}");
+        let reply = client.request("GET", "/", &[("x-api-key", "")], b"");
+        assert_eq!(
+            (reply.status, &*reply.json()["detail"].to_string()),
+            (401, "\"An API key is required.\"")
+        );
+        assert_eq!(reply.header("www-authenticate"), Some("Bearer realm=\"api\""));
+    }
+    let bearer = format!("Bearer {key}");
+    let both = [("x-api-key", ""), ("authorization", bearer.as_str())];
+    assert_eq!(client.request("GET", "/", &both, b"").status, 200);
+    for (reason, count) in [("expired", 3 * ATTEMPTS), ("no", 3 * ATTEMPTS), ("wrong", 0)] {
+        let metric = format!("tollgate_requests_refused_total{{reason=\"{reason}_credential\"}}");
+        assert_eq!(tollgate.metric(&metric), count as f64, "{metric}");
+    }
+    let log = || std::fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
+    eventually("the log tells them apart", || {
+        log().matches("\"verdict\":\"expired\"").count() == 3 * ATTEMPTS
+    });
+}
+
+#[test]
 fn guesses_take_no_more_memory_the_more_there_are() {
     /// What the allocator and the buffers of connections may take besides.
     const SLACK_KIB: u64 = 4 << 10;

@@ -157,30 +157,36 @@ impl KeySet {
     }
 
     /// Asks for a fetch, unless one was asked for a short time ago, and waits for its end, or for that of the fetch
-    /// that another token has asked for. The wait is bounded, from the time when the fetch was asked for.
-    pub(in crate::identity::jwt) async fn ask(&self, address: IpAddr) {
-        let Some(_waiting) = self.waiting.enter(address) else { return };
-        let Some((number, deadline)) = self.begin_ask() else { return };
+    /// that another token has asked for. Returns whether it has ended: the keys that there are tell all about the token.
+    pub(in crate::identity::jwt) async fn ask(&self, address: IpAddr) -> bool {
+        let Some(_waiting) = self.waiting.enter(address) else { return false };
+        let Some((number, deadline)) = self.begin_ask() else { return false };
         let mut answered = self.answered.subscribe();
-        // Whether it has ended or not, the token is verified by the keys that there are.
-        let _ended = timeout_at(deadline.into(), answered.wait_for(|answered| *answered >= number)).await;
+        timeout_at(deadline.into(), answered.wait_for(|answered| *answered >= number)).await.is_ok()
     }
 
-    /// The number of the fetch to wait for, and until when. `None`: there was one a short time ago.
+    /// The number of the fetch to wait for, and until when. `None`: there was one a short time ago, and the next is due.
     fn begin_ask(&self) -> Option<(u64, Instant)> {
         let mut state = self.state.lock();
         let (now, asked) = (Instant::now(), *self.asked.borrow());
+        // A fetch may be under way when another one is asked for.
+        let limit = 2 * self.timing.fetch;
         match state.last_ask {
-            Some(last) if now.duration_since(last) < self.timing.ask => {
-                let deadline = last + self.timing.wait;
+            Some(last) if now.duration_since(last) < self.timing.ask || *self.answered.borrow() < asked => {
+                let deadline = last + limit;
                 (*self.answered.borrow() < asked && now < deadline).then_some((asked, deadline))
             }
             _ => {
                 state.last_ask = Some(now);
                 self.asked.send_replace(asked + 1);
-                Some((asked + 1, now + self.timing.wait))
+                Some((asked + 1, now + limit))
             }
         }
+    }
+
+    /// Whether a token of this client that nobody could judge counts for nothing. So many do until the next fetch ends.
+    pub(in crate::identity::jwt) fn excuses(&self, address: IpAddr) -> bool {
+        self.waiting.excuse(address)
     }
 
     /// Receives the number of each fetch that is asked for.
@@ -206,7 +212,9 @@ impl KeySet {
         };
         drop(state);
         self.first_ended.notify_all();
-        self.answered.send_replace(asked);
+        if self.answered.send_replace(asked) < asked {
+            self.waiting.forget_excused();
+        }
         pause
     }
 

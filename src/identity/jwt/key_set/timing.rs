@@ -17,8 +17,6 @@ pub struct KeySetTiming {
     pub fetch: Duration,
     /// The shortest time between two fetches that tokens with unknown keys cause.
     pub ask: Duration,
-    /// How long such a token waits for the fetch.
-    pub wait: Duration,
     /// How long the start waits for the first fetch.
     pub first: Duration,
 }
@@ -31,7 +29,6 @@ impl Default for KeySetTiming {
             retry: (Duration::from_secs(1), Duration::from_secs(60)),
             fetch: Duration::from_secs(10),
             ask: Duration::from_secs(10),
-            wait: Duration::from_millis(500),
             first: Duration::from_secs(5),
         }
     }

@@ -1,4 +1,4 @@
-//! The requests that wait for a fetch: at most so many of a client, and in total.
+//! The requests that wait for a fetch, and those whose tokens it would judge: at most so many of a client, and in total.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -17,6 +17,8 @@ pub(super) struct WaitingRequests(Mutex<Counts>);
 struct Counts {
     by_address: HashMap<IpAddr, usize>,
     total: usize,
+    /// The unjudged tokens of each client since the last fetch.
+    excused: HashMap<IpAddr, usize>,
 }
 
 /// A request that waits, until this is dropped.
@@ -36,6 +38,23 @@ impl WaitingRequests {
         counts.total += 1;
         counts.by_address.insert(address, of_address + 1);
         Some(WaitingRequest { requests: self, address })
+    }
+
+    /// Counts a token of `address` that nobody could judge. Returns whether it is one of the first, which count for
+    /// nothing else.
+    pub(super) fn excuse(&self, address: IpAddr) -> bool {
+        let excused = &mut self.0.lock().excused;
+        if excused.len() >= MAX_IN_TOTAL && !excused.contains_key(&address) {
+            return false;
+        }
+        let count = excused.entry(address).or_default();
+        *count += 1;
+        *count <= MAX_OF_ADDRESS
+    }
+
+    /// A fetch has ended that judges what came before it.
+    pub(super) fn forget_excused(&self) {
+        self.0.lock().excused.clear();
     }
 }
 
