@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use crate::harness::{Conn, Origin};
@@ -52,6 +53,9 @@ impl Origins {
     }
 }
 
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(3);
+
 /// Where a service redirects to that does not know what it is called by clients.
 pub const OWN: &str = "http://127.0.0.1:1/own";
 
@@ -67,8 +71,10 @@ pub const ADDED: [(&str, &str); 6] = [
 
 fn serve(name: &'static str, conn: &mut Conn, received: &Mutex<Vec<Received>>) -> std::io::Result<()> {
     while let Some(head) = conn.head()? {
-        // A request whose body breaks off was not received.
+        // A request whose body breaks off was not received. nginx' `auth_request` tells the length of one that never comes.
+        conn.stream.set_read_timeout(Some(BODY))?;
         let (body, _) = conn.body(&head)?;
+        conn.stream.set_read_timeout(None)?;
         let mut lines = head.split("\r\n");
         let mut words = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
         let field = |line: &str| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     agreement::{Both, NotRunning, Run, shown},
-    compare::{self, Verdict},
+    compare::Verdict,
     sent::Sent,
     source::Source,
 };

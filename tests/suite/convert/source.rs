@@ -79,7 +79,7 @@ pub struct TlsFiles {
 
 /// Hosts that the certificate of listeners with TLS is for: all that requests have. A client names one of them when it
 /// shakes hands.
-pub const CERTIFIED: [&str; 12] = [
+pub const CERTIFIED: [&str; 14] = [
     "a.test",
     "b.test",
     "c.test",
@@ -92,6 +92,8 @@ pub const CERTIFIED: [&str; 12] = [
     "notb.test",
     "notc.test",
     "other.test",
+    "*.test.evil.test",
+    "127.0.0.1",
 ];
 
 /// A configuration, and requests for it.

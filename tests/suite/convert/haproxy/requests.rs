@@ -5,7 +5,6 @@ use super::{
         dice::Dice,
         origins::WANT,
         sent::{Body, PEERS, Sent},
-        standing,
     },
     frontends::Port,
     generator::Targets,

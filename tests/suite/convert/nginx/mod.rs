@@ -35,7 +35,7 @@ const GLOBAL: &str = "daemon off; master_process off; pid nginx.pid; error_log l
 
 impl Source for Nginx {
     const NAME: &'static str = "nginx";
-    const FIRST_SEED: u64 = 9;
+    const FIRST_SEED: u64 = 56;
     const TO_BE_MET: &'static [&'static str] = &[
         "same: refused",
         "same: redirected",
@@ -85,6 +85,8 @@ impl Source for Nginx {
         of_errors("error_page", "body"),
         of_errors("error_page", "status"),
         of_errors("error_page", "service"),
+        of_errors("error_page", "method"),
+        of_errors("error_page", "length of the body"),
         of_errors("error_page", "target"),
         of_errors("error_page", "host"),
         of_errors("error_page", "field"),
