@@ -26,7 +26,7 @@ pub(super) fn denial(words: &[&str]) -> (Effect, Option<&'static str>) {
     let note = match action {
         "tarpit" => Some("Tollgate denies at once and does not hold the connection; see docs/bans.md"),
         "reject" | "silent-drop" => Some("Tollgate answers 403, and does not close the connection"),
-        _ if !arguments.is_empty() && !(arguments.len() == 2 && arguments.iter().any(is_status)) => {
+        _ if !(arguments.is_empty() || arguments.len() == 2 && arguments.iter().any(is_status)) => {
             Some("Tollgate's text for a refusal is its own: write `reply` into a route")
         }
         _ => None,

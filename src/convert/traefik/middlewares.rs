@@ -243,7 +243,7 @@ impl<'d> Traefik<'d> {
         let kind = middleware.kind.to_ascii_lowercase();
         Ok(Step::Rules(match kind.as_str() {
             "ratelimit" | "inflightreq" => {
-                let own = if context.entry_point.has_own { &context.entry_point.name } else { "" };
+                let own = if context.entry_point.has_own { context.entry_point.name } else { "" };
                 self.limits(middleware, context.router.name, own)?.into_iter().collect()
             }
             "ipallowlist" | "ipwhitelist" => self.allow_list(middleware)?,

@@ -184,7 +184,12 @@ impl<'d> Traefik<'d> {
         let mut all: Vec<&Router<'d>> = entry_point.redirect.iter().chain(routers.iter().copied()).collect();
         all.sort_by_key(|router| Reverse(router.priority));
         for router in all {
-            rules.push(self.router_rule(entry_point, router, is_tls));
+            let rule = self.router_rule(entry_point, router, is_tls);
+            // No request meets it, and what it has is named all the same.
+            if let (true, Effect::Enter(inner)) = (rule.when == Condition::NEVER, &rule.effect) {
+                site::notes(inner, &mut self.draft.unsaid);
+            }
+            rules.push(rule);
         }
         if let Some(redirect) =
             (!is_tls && !entry_point.is_insecure).then(|| whole_redirect(&mut rules)).flatten()
