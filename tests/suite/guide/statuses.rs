@@ -147,6 +147,7 @@ fn every_status_of_a_refusal_is_in_the_catalogue() {
     assert!(statuses.len() >= 9, "{statuses:?}");
     let codes = [
         ("BAD_REQUEST", "400"),
+        ("UNAUTHORIZED", "401"),
         ("FORBIDDEN", "403"),
         ("REQUEST_TIMEOUT", "408"),
         ("PAYLOAD_TOO_LARGE", "413"),

@@ -851,7 +851,9 @@ type Counts = BTreeMap<String, [u64; 2]>;
 /// What `tollgate replay` says of the log and what was served disagree about.
 fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
     // A log does not tell what was wrong with a key: it is replayed without the requests that lack a credential.
-    let is_replayed = |line: &Value| line["status"] != 401 && line["policy"] != ATTEMPTS;
+    let is_replayed = |line: &Value| {
+        line["verdict"] != "unauthorized" && line["verdict"] != "expired" && line["policy"] != ATTEMPTS
+    };
     let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
     let kept = log.lines().filter(|line| is_replayed(&serde_json::from_str(line).unwrap()));
     let log: String = kept.map(|line| format!("{line}\n")).collect();
