@@ -1,6 +1,7 @@
 //! The services behind both programs: they remember what they get.
 
 use std::{
+    io::ErrorKind,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -71,9 +72,14 @@ pub const ADDED: [(&str, &str); 6] = [
 
 fn serve(name: &'static str, conn: &mut Conn, received: &Mutex<Vec<Received>>) -> std::io::Result<()> {
     while let Some(head) = conn.head()? {
-        // A request whose body breaks off was not received. nginx' `auth_request` tells the length of one that never comes.
+        // A request whose body breaks off was not received. nginx' `auth_request` tells the length of one that never comes,
+        // and takes an endpoint that does not answer for down.
         conn.stream.set_read_timeout(Some(BODY))?;
-        let (body, _) = conn.body(&head)?;
+        let body = match conn.body(&head) {
+            Ok((body, _)) => body,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Vec::new(),
+            Err(error) => return Err(error),
+        };
         conn.stream.set_read_timeout(None)?;
         let mut lines = head.split("\r\n");
         let mut words = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
