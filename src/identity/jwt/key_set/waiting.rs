@@ -78,6 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn so_many_tokens_of_a_client_are_excused_until_a_fetch_ends() {
+        let requests = WaitingRequests::default();
+        let address = |number: u32| IpAddr::V4(Ipv4Addr::from(number));
+        let excused = |number| (0..2 * MAX_OF_ADDRESS).filter(|_| requests.excuse(address(number))).count();
+        assert_eq!([excused(1), excused(1), excused(2)], [MAX_OF_ADDRESS, 0, MAX_OF_ADDRESS]);
+        let others = (3..2 * MAX_IN_TOTAL as u32).filter(|number| requests.excuse(address(*number))).count();
+        assert_eq!(others, MAX_IN_TOTAL - 2, "so many addresses");
+        requests.forget_excused();
+        assert_eq!(excused(1), MAX_OF_ADDRESS);
+    }
+
+    #[test]
     fn no_client_waits_with_more_requests_than_it_may_and_all_together_neither() {
         let requests = WaitingRequests::default();
         let address = |number: u32| IpAddr::V4(Ipv4Addr::from(number));
