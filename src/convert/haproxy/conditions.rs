@@ -8,10 +8,10 @@ use std::{
 };
 
 use super::{
-    headers::OWN,
     source::Source,
     syntax::Line,
     tests_of_paths::{path_test, url_test},
+    words::OWN,
 };
 use crate::convert::{
     condition::{Condition, Host, Test, ValueKind, is_host},

@@ -1,6 +1,6 @@
 //! Changes of headers.
 
-use super::{rules::Run, syntax::Line};
+use super::{rules::Run, syntax::Line, words::OWN};
 use crate::convert::{
     condition::Condition,
     draft::{is_field_name, literal},
@@ -10,9 +10,6 @@ use crate::convert::{
 /// Headers that HTTP needs, and that no route can change.
 const OF_CONNECTIONS: &str = "connection content-length expect http2-settings keep-alive proxy-connection \
                               sec-websocket-key te trailer trailers transfer-encoding upgrade";
-
-/// Headers that Tollgate sends to services by itself.
-pub(super) const OWN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
 
 /// `set-header`, `add-header` or `del-header`. `words`: the action and its arguments.
 pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when: Condition) {

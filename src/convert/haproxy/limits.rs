@@ -6,8 +6,7 @@ use super::{
     Output,
     conditions::{RateTest, Scope, fetched},
     rules::Run,
-    syntax::{Line, Section},
-    upstreams::milliseconds,
+    syntax::{Line, Section, milliseconds},
 };
 use crate::convert::{
     condition::{Condition, Truth},

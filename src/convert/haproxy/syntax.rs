@@ -150,6 +150,21 @@ fn words(line: &str) -> Result<(Vec<String>, bool), usize> {
     Ok((words, has_variable))
 }
 
+/// A time of HAProxy, in milliseconds: `10s`, `5000` (milliseconds), `1m`, `500us`.
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number: u64 = text[..digits].parse().ok()?;
+    match &text[digits..] {
+        "" | "ms" => Some(number),
+        "us" => Some(number / 1000),
+        "s" => number.checked_mul(1_000),
+        "m" => number.checked_mul(60_000),
+        "h" => number.checked_mul(3_600_000),
+        "d" => number.checked_mul(86_400_000),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -3,7 +3,7 @@
 use super::{
     limits::key_of,
     source::Source,
-    syntax::Line,
+    syntax::{Line, milliseconds},
     words::{self, Class},
 };
 use crate::convert::{
@@ -11,21 +11,6 @@ use crate::convert::{
     draft::{duration, is_field_name},
     yaml::{Comment, Map, Node},
 };
-
-/// A time of HAProxy, in milliseconds: `10s`, `5000` (milliseconds), `1m`, `500us`.
-pub(super) fn milliseconds(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let number: u64 = text[..digits].parse().ok()?;
-    match &text[digits..] {
-        "" | "ms" => Some(number),
-        "us" => Some(number / 1000),
-        "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        "d" => number.checked_mul(86_400_000),
-        _ => None,
-    }
-}
 
 /// A `timeout` and its line, if it is a time that Tollgate takes.
 pub(super) fn timeout<'l>(lines: &[&'l Line], name: &str) -> Option<(&'l Line, u64)> {

@@ -75,6 +75,9 @@ pub(super) fn options<'w>(kind: &str, words: &[&'w str]) -> Vec<(&'w str, &'w st
     found
 }
 
+/// Headers that Tollgate sends to services by itself.
+pub(super) const OWN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Traefik,
-    redirects::Redirection,
-    rest,
+    Traefik, rest,
     routers::{End, Router},
     tls::Tls,
 };
@@ -18,6 +16,16 @@ use crate::convert::{
     site::{Effect, Rule},
     yaml::Comment,
 };
+
+/// What a redirect to another scheme is for, where a proxy in front may say that a request came by HTTPS.
+pub(super) const PROTO: &str = "routes do not compare the `X-Forwarded-Proto` of proxies in front";
+
+/// A redirect of all requests.
+pub(super) struct Redirection {
+    pub(super) scheme: String,
+    pub(super) port: String,
+    pub(super) status: u64,
+}
 
 /// The priority of a redirection of an entry point: before all routers.
 const FIRST: i64 = i64::MAX - 1;

@@ -6,6 +6,7 @@ use regex::Regex;
 
 use super::{
     Traefik,
+    entry_points::{PROTO, Redirection},
     middlewares::{Context, Middleware},
     paths::text_of,
 };
@@ -22,16 +23,6 @@ fn status(middleware: &Middleware<'_>) -> u64 {
     // Both settings are read.
     let is_permanent = middleware.fields.is_true("permanent");
     if middleware.fields.is_true("forcePermanentRedirect") || is_permanent { 308 } else { 307 }
-}
-
-/// What a redirect to another scheme is for, where a proxy in front may say that a request came by HTTPS.
-pub(super) const PROTO: &str = "routes do not compare the `X-Forwarded-Proto` of proxies in front";
-
-/// A redirect of all requests.
-pub(super) struct Redirection {
-    pub(super) scheme: String,
-    pub(super) port: String,
-    pub(super) status: u64,
 }
 
 impl<'d> Traefik<'d> {

@@ -4,8 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
     Traefik,
-    entry_points::EntryPoint,
-    redirects::{PROTO, Redirection},
+    entry_points::{EntryPoint, PROTO, Redirection},
     rule::{self, Syntax, place_between},
     tls::Tls,
 };
