@@ -339,7 +339,7 @@ fn changes<'c>(changes: impl Iterator<Item = &'c HeaderChange>) -> Option<Map> {
         let name = change.name();
         match change {
             HeaderChange::Add(_, value) => {
-                // What is added twice with one value is there once.
+                // A route adds each value once.
                 if !add.contains(&(name, value)) {
                     add.push((name, value));
                 }

@@ -219,7 +219,7 @@ impl<'c> Scope<'c> {
             ("path" | "url", "") | ("hdr" | "fhdr", "host") => {
                 Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`")))
             }
-            // What a rule sets is not what the client has sent.
+            // A rule before may have set the header: the client's own value is then not the one that HAProxy compares.
             ("hdr" | "fhdr", name) if OWN.contains(&name) && self.source.sets(name) => None,
             ("hdr" | "fhdr" | "cook" | "urlp" | "url_param", _) if is_plain && is_text => {
                 each(&|value| value_test(asked, value, shown))

@@ -112,7 +112,7 @@ pub(super) fn limit<'c>(
 /// The policy for a rate of requests that meet `both`. `None`: it is another setting.
 ///
 /// # Errors
-/// What to do about it.
+/// Why no policy can do it, and what the operator can write instead.
 fn policy<'c>(
     run: &mut Run<'c>,
     out: &mut Output,
@@ -176,7 +176,10 @@ fn named(
     (name, status)
 }
 
-/// What a policy has for a rate.
+/// The settings of a policy for a rate that denies beyond `most`.
+///
+/// # Errors
+/// Why no policy can count it.
 fn rate_map(tracker: &Tracker<'_>, rate: &RateTest, key: &str, most: u64) -> Result<Map, String> {
     let is_first = tracker.at.is_some();
     let (statuses, extra) = match rate.counter.as_str() {

@@ -64,7 +64,7 @@ fn replaced(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
 /// `^/api/(.*)` by `/\1`, and its like: the rest of the path is kept.
 fn prefix(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
     let text = pattern.strip_suffix('$').unwrap_or(pattern);
-    // What everything meets is found at the beginning.
+    // An expression that every path meets is found at the beginning.
     let text = text.strip_prefix('^').or(Some(text).filter(|text| *text == "(.*)"))?;
     let kept = |by: &str, group: &str| plain_or_empty(by.strip_suffix(group)?);
     let (prefix, by) = if let Some(begin) = text.strip_suffix("(/)?(.*)") {

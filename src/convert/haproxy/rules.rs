@@ -50,7 +50,7 @@ impl<'c> Run<'c> {
         let rule = Rule::new(when, effect, &line.place, line.shown());
         match (&rule.effect, at) {
             (Effect::Close(_), _) => self.closes.push(rule),
-            // What has closed or passed a path by then has not compared the one that follows.
+            // The rules so far compared the path before this change: they have to run before it.
             (Effect::Edit(Edit::Path(_)), None) => {
                 self.rules.append(&mut self.closes);
                 self.rules.push(rule);
@@ -172,7 +172,7 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// What an action that closes may have changed: the rules behind it compare something else.
+    /// Notes that an unknown action may have changed the path or a header, which the rules behind it compare.
     fn changed(&mut self, line: &'c Line, when: Condition, name: &str) {
         if name.contains("uri") || name.contains("path") {
             let unknown = Edit::Path(PathEdit::Template(String::new()));

@@ -500,7 +500,7 @@ fn headers_are_changed() {
     is_noted("http-request set-header Connection close", "each connection", &[OPEN]);
     // Tollgate's own is not removed with those of clients.
     is_noted("http-request del-header x-f -m beg", "beginnings", &[CLOSED]);
-    // Responses that HAProxy makes itself have only what `http-after-response` sets, which comes last.
+    // HAProxy's own responses have only the headers of `http-after-response`, which runs last.
     becomes(
         "http-after-response set-header X-A b\nhttp-response set-header X-A a\nhttp-response set-header X-B c\n\
          redirect scheme https if { path /a }",

@@ -122,6 +122,14 @@ impl Source {
         Self::with(timing, |jwt| jwt.jwks = Some(url.parse().unwrap()))
     }
 
+    /// Of tokens of `https://id`.
+    fn of_issuer(provider: &Provider) -> Self {
+        Self::with(eager(), |jwt| {
+            jwt.jwks = Some(provider.url("/keys").parse().unwrap());
+            jwt.issuer = Some("https://id".to_owned());
+        })
+    }
+
     fn with(timing: KeySetTiming, change: impl FnOnce(&mut Jwt)) -> Self {
         let mut jwt = Jwt { audience: Some("api".to_owned()), ..Jwt::default() };
         change(&mut jwt);
@@ -242,10 +250,7 @@ fn a_provider_may_use_a_kid_again_for_another_key() {
 fn a_token_whose_provider_has_signed_it_is_proven() {
     let signer = Issuer::new(Algorithm::ES256);
     let provider = Provider::new(&[signer.jwk("a")]);
-    let source = Source::with(eager(), |jwt| {
-        jwt.jwks = Some(provider.url("/keys").parse().unwrap());
-        jwt.issuer = Some("https://id".to_owned());
-    });
+    let source = Source::of_issuer(&provider);
     let (early, late) = (in_seconds(-3600), in_seconds(3600));
     for claims in [
         json!({ "iss": "https://id", "aud": "api", "exp": early }),
@@ -341,10 +346,7 @@ fn a_new_key_just_behind_a_fetch_bans_nobody() {
 fn tokens_that_no_key_could_make_valid_cause_no_fetch() {
     let signer = Issuer::new(Algorithm::ES256);
     let provider = Provider::new(&[signer.jwk("a")]);
-    let source = Source::with(eager(), |jwt| {
-        jwt.jwks = Some(provider.url("/keys").parse().unwrap());
-        jwt.issuer = Some("https://id".to_owned());
-    });
+    let source = Source::of_issuer(&provider);
     let exp = in_seconds(3600);
     for claims in [
         json!({ "iss": "https://id", "aud": "api", "exp": in_seconds(-3600) }),
