@@ -17,7 +17,7 @@ use compact_str::format_compact;
 use tollgate::{
     config::model::Algorithm,
     limit::{
-        Check, Decision, Policy, Store, SystemClock, Taken,
+        Check, Decision, Policy, SteadyClock, Store, Taken,
         algorithm::{Detail, metadata_list::Entry},
     },
     store::memory::MemoryStore,
@@ -114,7 +114,7 @@ fn main() {
 
 /// CPU nanoseconds a decision, on one thread, over keys that fit no cache.
 fn in_memory(subject: &Subject) -> f64 {
-    let (policy, store) = (subject.policy(), MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new())));
+    let (policy, store) = (subject.policy(), MemoryStore::new(MANY_KEYS, Arc::new(SteadyClock::new())));
     let keys = 100_000;
     let checks: Vec<Check<'_>> = (0..keys).map(|key| subject.check(&policy, key, 0)).collect();
     let (mut key, mut made) = (0, 0_u64);
@@ -150,7 +150,7 @@ fn size_of(subject: &Subject) -> String {
 fn size_in_memory(name: &str) {
     let Some(subject) = SUBJECTS.iter().find(|subject| subject.name == name) else { return };
     let size = |keys: usize, times: u64| {
-        let (policy, store) = (subject.policy(), MemoryStore::new(keys, Arc::new(SystemClock::new())));
+        let (policy, store) = (subject.policy(), MemoryStore::new(keys, Arc::new(SteadyClock::new())));
         let before = resident_bytes();
         for key in 0..keys {
             for time in 0..times {

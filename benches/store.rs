@@ -19,7 +19,7 @@ use std::{
 use tollgate::{
     config::model::Algorithm,
     limit::{
-        Check, Policy, SystemClock,
+        Check, Policy, SteadyClock,
         algorithm::{Detail, metadata_list::Entry},
     },
     store::memory::MemoryStore,
@@ -95,7 +95,7 @@ fn pauses() {
     const LIFE: Duration = Duration::from_secs(3);
     let short = policy(Algorithm::SingleCounter, &[(100, LIFE.as_millis() as u64)]);
     let long = policy(Algorithm::SingleCounter, &[(1_000_000_000, 86_400_000)]);
-    let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
+    let store = MemoryStore::new(MANY_KEYS, Arc::new(SteadyClock::new()));
     let check = |policy, i| Check { policy, identifier: address(i).into(), cost: 1, detail: Detail::None };
     for i in 0..MANY_KEYS {
         store.decide_now(&[check(&short, i)]);
@@ -139,7 +139,7 @@ fn pauses() {
 
 /// Lets `threads` threads decide over `count` keys, and prints their rates.
 fn decide(name: &str, keys: &str, policy: &Policy, count: usize, threads: usize) {
-    let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
+    let store = MemoryStore::new(MANY_KEYS, Arc::new(SteadyClock::new()));
     let entry = Arc::new(Entry { time: 0, user: None, method: http::Method::GET, path: "/a".into() });
     // Made in advance: building identifiers is not the store's work.
     let check = |i| Check {
@@ -184,7 +184,7 @@ fn decide(name: &str, keys: &str, policy: &Policy, count: usize, threads: usize)
 fn many_keys(name: &str) {
     let Some((_, algorithm)) = ALGORITHMS.iter().find(|algorithm| algorithm.0 == name) else { return };
     let policy = policy(*algorithm, &[(100, 86_400_000)]);
-    let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
+    let store = MemoryStore::new(MANY_KEYS, Arc::new(SteadyClock::new()));
     let before = resident_bytes();
     let add = |from: usize| {
         let cpu = cpu_nanos();

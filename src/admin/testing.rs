@@ -28,8 +28,8 @@ use crate::{
     config::model::{KeyPart, KeyRecipe, ListenAddress, Secret},
     identity::{AccessRules, Verifier},
     limit::{
-        Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Store, StoreAdmin,
-        SystemClock, Taken, Unavailable,
+        Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, SteadyClock, Store,
+        StoreAdmin, Taken, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
     peaks::PeakPlan,
@@ -253,7 +253,7 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lists = Arc::clone(&store);
         let handle = {
-            let wrong_tokens = Arc::new(MemoryStore::new(100, Arc::new(SystemClock::new())));
+            let wrong_tokens = Arc::new(MemoryStore::new(100, Arc::new(SteadyClock::new())));
             let backends = Backends { store: move || lists, archive: move || archive, wrong_tokens };
             spawn(listener, state, backends).unwrap()
         };

@@ -14,7 +14,7 @@ use crate::{
     api_keys::{ApiKey, ApiKeys},
     config::model::{Config, KeysFileRules},
     file::{self, Reread, Unreadable, WatchedFile},
-    limit::{Clock, SystemClock},
+    limit::{Clock, WallClock},
 };
 
 const REREAD_INTERVAL: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ fn put(reread: &Reread<Vec<Arc<ApiKey>>, 1>, keys: &ApiKeys) {
 
 fn read(rules: &KeysFileRules, file: &WatchedFile) -> Result<Vec<Arc<ApiKey>>, KeysFileError> {
     let wrong = |error| KeysFileError::Wrong { path: file.path().to_owned(), error };
-    let found = rules.read(file.bytes(), SystemClock::new().now()).map_err(wrong)?;
+    let found = rules.read(file.bytes(), WallClock.now()).map_err(wrong)?;
     for warning in &found.warnings {
         tracing::warn!("in the file of API keys {}, {warning}", file.path().display());
     }

@@ -20,7 +20,7 @@ use crate::{
     api_keys::{ApiKeys, KeyStore, data_file::DataFile},
     changes::Changes,
     config::model::{AccessLogFormat, Config, ListenAddress},
-    limit::{Policy, PolicyIds},
+    limit::{Policy, PolicyIds, SteadyClock},
     listener::{
         BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
     },
@@ -104,8 +104,8 @@ fn launch<F: StoreFactory>(
     let (addresses, listeners) = (sockets.addresses(), sockets.by_listener());
     let telemetry = Telemetry::start(&config, &shared)?;
     let collector =
-        Collector::spawn(Arc::clone(&shared.registry), shared.clock.clone(), Arc::clone(&shared.metrics))?;
-    let peaks = PeakCollector::spawn(shared.clock.clone(), Arc::clone(&shared.metrics))?;
+        Collector::spawn(Arc::clone(&shared.registry), shared.clock, Arc::clone(&shared.metrics))?;
+    let peaks = PeakCollector::spawn(shared.clock, Arc::clone(&shared.metrics))?;
     generation.watch_sources(&shared.metrics);
     shared.metrics.keys_file_error.watch({
         let keys = Arc::clone(&shared.api_keys);
@@ -119,7 +119,7 @@ fn launch<F: StoreFactory>(
     let backends = admin::Backends {
         store: move || store.store(),
         archive: move || archive.archive(),
-        wrong_tokens: Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::new(shared.clock.clone()))),
+        wrong_tokens: Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::new(SteadyClock::new()))),
     };
     let admin = admin::spawn(sockets.admin, state, backends)?;
 
@@ -155,7 +155,7 @@ fn launch<F: StoreFactory>(
         tracer: telemetry.traces.as_ref().map(Traces::tracer),
         sampler: telemetry.diagnostics.sampler(),
         bans: Arc::clone(&shared.bans),
-        clock: shared.clock.clone(),
+        clock: shared.clock,
         reclaimer: Reclaimer::new(vec![stores.memory.freed_bytes(), shared.registry.freed_bytes()]),
         config: generation.for_worker(index, &shared.metrics, &collector, &peaks),
     })?;
@@ -290,7 +290,7 @@ fn admin_state(
         readiness: Arc::clone(readiness),
         events: shared.events.clone(),
         warnings: telemetry.diagnostics.warnings(),
-        clock: Arc::new(shared.clock.clone()),
+        clock: Arc::new(shared.clock),
         facts: admin::ProcessFacts {
             listeners: addresses.to_vec(),
             workers: shared.metrics.workers(),

@@ -11,7 +11,7 @@ use crate::{
     admin::ActiveConfig,
     api_keys::ApiKeys,
     config::model::Config,
-    limit::{Clock, Policy, SystemClock},
+    limit::{Clock, Policy, WallClock},
     memory_budget::{MemoryBudgets, format_bytes},
     telemetry::{
         Events,
@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Shared {
     /// The ID of this instance.
     pub(super) instance: String,
-    pub(super) clock: SystemClock,
+    pub(super) clock: WallClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Events,
     pub(super) registry: Arc<ClientRegistry>,
@@ -48,7 +48,7 @@ impl Shared {
         let config = &*generation.config;
         // A restarted process has a new ID, so its earlier records belong to another instance.
         let instance = format!("{:016x}", fastrand::u64(..));
-        let clock = SystemClock::new();
+        let clock = WallClock;
         let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
         announce_budgets(&budgets);
         let registry = registry(config, generation.rules.policies(), &metrics, &events);
@@ -56,7 +56,7 @@ impl Shared {
         let registry = Arc::new(registry);
         watch_evidence(&registry, &metrics);
         let is_shared = config.store.redis.is_some();
-        let (bans, audit) = open_bans(&instance, &clock, &events, &metrics, is_shared);
+        let (bans, audit) = open_bans(&instance, clock, &events, &metrics, is_shared);
         bans.set_names(UserNaming::new(&config.abuse));
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
         let drains = Arc::clone(&generation.drains);
@@ -108,12 +108,12 @@ pub(super) fn ban_names(config: &Config) -> Vec<String> {
 /// are sent to other instances.
 fn open_bans(
     instance: &str,
-    clock: &SystemClock,
+    clock: WallClock,
     events: &Events,
     metrics: &Arc<Metrics>,
     is_shared: bool,
 ) -> (Arc<BanTable>, Arc<AuditLog>) {
-    let clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    let clock: Arc<dyn Clock> = Arc::new(clock);
     let audit = Arc::new(AuditLog::new(Arc::clone(&clock), instance, is_shared));
     let bans = BanTable::new(clock, events.clone(), Arc::clone(&audit), Arc::clone(metrics), is_shared);
     let bans = Arc::new(bans);

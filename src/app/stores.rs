@@ -8,7 +8,8 @@ use crate::{
     admin::StoreFactsSources,
     config::model::{Config, Redis},
     limit::{
-        Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin, WallClock,
+        Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, SteadyClock,
+        StoreAdmin,
     },
     peers::{
         Monitor, MonitorConfig,
@@ -95,7 +96,7 @@ impl StoreFactory for MemoryOnly {
 /// Creates the store in memory.
 pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
     let (max_keys, max_bytes) = (config.store.memory.max_keys, shared.budgets.limits);
-    let store = Arc::new(MemoryStore::with_budget(max_keys, max_bytes, Arc::new(WallClock::default())));
+    let store = Arc::new(MemoryStore::with_budget(max_keys, max_bytes, Arc::new(SteadyClock::new())));
     shared.metrics.memory.watch(memory_facts(&store));
     store
 }
@@ -139,7 +140,7 @@ impl SharedStoreFactory {
         shared: &Shared,
     ) -> Result<(Self, Monitor), StartError> {
         let topology = Topology::open(config)?;
-        let guard = GuardShared { instances: Arc::new(Instances::default()), clock: shared.clock.clone() };
+        let guard = GuardShared { instances: Arc::new(Instances::default()), clock: SteadyClock::new() };
         let instance = shared.instance.clone();
         let scope = RecordScope::new(&config.key_prefix(), &instance, retain);
         let monitor = Monitor::spawn(MonitorConfig {
@@ -153,7 +154,7 @@ impl SharedStoreFactory {
             drains: Arc::clone(&shared.drains),
             api_keys: Arc::clone(&shared.api_keys),
             audit: Arc::clone(&shared.audit),
-            clock: shared.clock.clone(),
+            clock: shared.clock,
             instances: Arc::clone(&guard.instances),
             configuration: Box::new({
                 let in_force = Arc::clone(&shared.in_force);
@@ -187,7 +188,7 @@ impl StoreFactory for Arc<SharedStoreFactory> {
         let metrics = self.metrics.store_connection();
         let store = RedisStore::new(Arc::clone(&self.topology), &self.config, metrics, None);
         store.warm_up();
-        let slicing = SlicedStore::new(store, Arc::clone(&self.slices), Arc::new(self.guard.clock.clone()));
+        let slicing = SlicedStore::new(store, Arc::clone(&self.slices), Arc::new(self.guard.clock));
         ShardedStore::new(GuardedStore::new(slicing, Arc::clone(&self.memory), self.guard.clone()))
     }
 
@@ -202,7 +203,7 @@ impl StoreFactory for Arc<SharedStoreFactory> {
 /// Applies an unblock of another instance here.
 fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) + Send> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&shared.in_force));
-    let (registry, clock) = (Arc::clone(&shared.registry), shared.clock.clone());
+    let (registry, clock) = (Arc::clone(&shared.registry), shared.clock);
     let events = shared.events.clone();
     Box::new(move |identifier| {
         memory.reset_now(in_force.snapshot().policies(), identifier);

@@ -2,73 +2,85 @@
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use nix::time::{ClockId, clock_gettime};
+
 /// Gives the time in microseconds since the Unix epoch.
+///
+/// Durations, such as windows, go by a clock that nobody sets. Dates, such as those of keys and bans, and windows of the
+/// calendar go by wall time as it is now.
 pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch.
     fn now(&self) -> i64;
 
-    /// Compares the clock with wall time, if it follows that.
-    fn follow(&self) {}
+    /// Wall time, for windows of the calendar.
+    fn wall(&self) -> i64 {
+        self.now()
+    }
 }
 
-/// The monotonic clock, anchored to wall time when it was made. It never runs backward, even if the machine's clock is
-/// set back.
-#[derive(Debug, Clone)]
-pub struct SystemClock {
-    wall: i64,
-    monotonic: Instant,
+/// Wall time, for dates. It moves when somebody sets the machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WallClock;
+
+impl WallClock {
+    /// The time of `instant` on this clock.
+    pub fn at(self, instant: Instant) -> i64 {
+        self.now().saturating_sub(micros(instant.elapsed()))
+    }
 }
 
-impl SystemClock {
+impl Clock for WallClock {
+    fn now(&self) -> i64 {
+        micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+/// The monotonic clock, for durations, anchored to wall time when it was made. It includes the time in which the machine
+/// was suspended, where the system tells it.
+#[derive(Debug, Clone, Copy)]
+pub struct SteadyClock {
+    /// Wall time when the machine was started.
+    anchor: i64,
+}
+
+impl SteadyClock {
     /// A clock anchored to the current wall time.
     pub fn new() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { wall: micros(wall), monotonic: Instant::now() }
-    }
-
-    /// The time of `instant` on this clock.
-    pub fn at(&self, instant: Instant) -> i64 {
-        self.wall + micros(instant.saturating_duration_since(self.monotonic))
+        Self { anchor: WallClock.now().saturating_sub(uptime()) }
     }
 }
 
-impl Default for SystemClock {
+impl Default for SteadyClock {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Clock for SystemClock {
+impl Clock for SteadyClock {
     fn now(&self) -> i64 {
-        self.at(Instant::now())
+        self.anchor.saturating_add(uptime())
+    }
+
+    fn wall(&self) -> i64 {
+        WallClock.now()
     }
 }
 
-fn micros(duration: std::time::Duration) -> i64 {
+/// Microseconds since some moment, by the monotonic clock.
+fn uptime() -> i64 {
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+    // The clock exists on each system for which it is named here.
+    clock_gettime(CLOCK).map_or(0, |time| micros(time.into()))
+}
+
+fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// Wall time, forward only. It is the monotonic clock, and moves forward where wall time is ahead of it: the machine's
-/// clock was set, or the machine was suspended. So a month ends when it should, however long the process runs.
-#[derive(Debug, Default)]
-pub struct WallClock {
-    clock: SystemClock,
-    /// Microseconds by which wall time was ahead at most.
-    ahead: AtomicI64,
-}
-
-impl Clock for WallClock {
-    fn now(&self) -> i64 {
-        self.clock.now() + self.ahead.load(Ordering::Relaxed)
-    }
-
-    fn follow(&self) {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.ahead.fetch_max(micros(wall).saturating_sub(self.clock.now()), Ordering::Relaxed);
-    }
 }
 
 /// A clock that is stopped until it is set: for tests, and for requests of the past.
@@ -103,8 +115,8 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
         (**self).now()
     }
 
-    fn follow(&self) {
-        (**self).follow();
+    fn wall(&self) -> i64 {
+        (**self).wall()
     }
 }
 
@@ -112,23 +124,14 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
 mod tests {
     use super::*;
 
-    const HOUR: i64 = 3_600_000_000;
-
-    /// A clock that was `ahead` of wall time when it was made.
-    fn made(ahead: i64) -> WallClock {
-        let clock = SystemClock::new();
-        WallClock { clock: SystemClock { wall: clock.wall + ahead, ..clock }, ahead: AtomicI64::new(0) }
-    }
-
     #[test]
-    fn wall_time_is_followed_forward_and_never_back() {
-        let behind = made(-HOUR);
-        let before = behind.now();
-        behind.follow();
-        assert!(behind.now() >= before + HOUR);
-        let ahead = made(HOUR);
-        let before = ahead.now();
-        ahead.follow();
-        assert!(ahead.now() >= before && ahead.ahead.load(Ordering::Relaxed) == 0);
+    fn a_steady_clock_begins_with_wall_time_and_goes_on_by_itself() {
+        let (clock, before) = (SteadyClock::new(), WallClock.now());
+        let first = clock.now();
+        assert!((first - before).abs() < 60_000_000, "{first} {before}");
+        assert!(clock.now() >= first);
+        let ahead = SteadyClock { anchor: clock.anchor + 3_600_000_000 };
+        assert!(ahead.now() - ahead.wall() > 3_000_000_000, "wall time was set back by an hour since");
+        assert!(ahead.now() >= first + 3_600_000_000);
     }
 }

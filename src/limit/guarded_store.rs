@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, Instances, LimitUsage, Policy, PolicyId,
-    Store, StoreAdmin, SystemClock, Taken, Unavailable,
+    SteadyClock, Store, StoreAdmin, Taken, Unavailable,
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::{LocalDenials, MAX_AGE},
 };
@@ -31,7 +31,7 @@ const MAX_AGE_SHARDED: i64 = 200_000;
 #[derive(Debug, Clone)]
 pub struct GuardShared {
     pub instances: Arc<Instances>,
-    pub clock: SystemClock,
+    pub clock: SteadyClock,
 }
 
 /// A cache of policies and overrides with this instance's share of their limits. It is valid for one number of
@@ -352,8 +352,8 @@ mod tests {
     }
 
     fn guard(instances: u32) -> GuardedStore<Switched, MemoryStore> {
-        let store = || MemoryStore::new(100, Arc::new(SystemClock::new()));
-        let shared = GuardShared { instances: Arc::default(), clock: SystemClock::new() };
+        let store = || MemoryStore::new(100, Arc::new(SteadyClock::new()));
+        let shared = GuardShared { instances: Arc::default(), clock: SteadyClock::new() };
         shared.instances.set_count(instances, instances);
         GuardedStore::new(Switched { store: store(), is_away: Cell::new(false) }, store(), shared)
     }

@@ -37,7 +37,7 @@ mod store;
 pub use breaker::CircuitBreaker;
 pub use calendar::Calendar;
 pub use check::Check;
-pub use clock::{Clock, ManualClock, SystemClock, WallClock};
+pub use clock::{Clock, ManualClock, SteadyClock, WallClock};
 pub use guarded_store::{GuardShared, GuardedStore};
 pub use instances::{Epoch, Instances};
 pub use policy::{Policy, PolicyId, PolicyIds};

@@ -7,7 +7,7 @@ use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     api_keys::ApiKeys,
     config::model,
-    limit::{Instances, SystemClock},
+    limit::{Instances, WallClock},
     store::redis::Topology,
     upstream::DrainTable,
 };
@@ -29,7 +29,7 @@ pub struct MonitorConfig {
     pub drains: Arc<DrainTable>,
     pub api_keys: Arc<ApiKeys>,
     pub audit: Arc<AuditLog>,
-    pub clock: SystemClock,
+    pub clock: WallClock,
     pub instances: Arc<Instances>,
     /// The hash of the configuration, which may change.
     pub configuration: Box<dyn Fn() -> String + Send>,

@@ -22,6 +22,7 @@ use crate::{
     },
     config::model::{BanKey, BanRule, Condition},
     identity::{Identity, user_identifier},
+    limit::Clock,
     telemetry::{diagnostics::FloodingClient, metrics::Http2Abuse},
 };
 
@@ -100,7 +101,7 @@ impl<S> Worker<S> {
         if self.bans.is_empty() {
             return false;
         }
-        let now = self.telemetry.clock.at(Instant::now());
+        let now = self.telemetry.clock.now();
         let mut is_banned = false;
         self.bans.for_each_match(
             address,
@@ -135,10 +136,10 @@ impl<S> Worker<S> {
     pub(super) fn register_exchange(&self, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
         let is_banned = self.config().close_banned_tunnels
             && !self.bans.is_empty()
-            && owner.is_banned(&self.bans, self.telemetry.clock.at(Instant::now()));
+            && owner.is_banned(&self.bans, self.telemetry.clock.now());
         let keys = self.rules.keys.as_ref().filter(|_| owner.key.is_some());
-        let is_revoked = keys
-            .is_some_and(|keys| owner.is_revoked(keys.registry(), self.telemetry.clock.at(Instant::now())));
+        let is_revoked =
+            keys.is_some_and(|keys| owner.is_revoked(keys.registry(), self.telemetry.clock.now()));
         let guard = self.open_exchanges.register(kind, owner);
         if is_banned || is_revoked {
             guard.close_for_ban();

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     api_keys::{ApiKey, KeyField},
     config::model::Endpoint,
+    limit::Clock,
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
@@ -447,7 +448,7 @@ impl Exchange {
     /// Calls `event` if the trace is sampled. Otherwise not even the clock is read.
     fn trace_event(&mut self, event: impl FnOnce(&mut RequestTrace, i64)) {
         if let Some(trace) = self.trace.as_mut().filter(|trace| trace.is_sampled()) {
-            event(trace, self.telemetry.clock.at(Instant::now()));
+            event(trace, self.telemetry.clock.now());
         }
     }
 
@@ -587,7 +588,7 @@ impl Exchange {
 
     fn end_trace(&self, trace: RequestTrace) {
         trace.end(&RequestEnd {
-            time: self.telemetry.clock.at(Instant::now()),
+            time: self.telemetry.clock.now(),
             status: self.sent_status(),
             grpc_status: self.grpc_status(),
             client: self.address,
@@ -645,7 +646,7 @@ fn begin_trace(
     request_id: &HeaderValue,
 ) -> Option<RequestTrace> {
     let head = || RequestStart {
-        time: telemetry.clock.at(Instant::now()),
+        time: telemetry.clock.now(),
         scheme: client.scheme(),
         method: request.method.clone(),
         path: request.uri.path().to_owned(),

@@ -24,7 +24,7 @@ use crate::{
         bans::{BanTable, OffenseRecorder},
     },
     config::model::Config,
-    limit::SystemClock,
+    limit::WallClock,
     memory_budget::Reclaimer,
     peaks::PeakRecorder,
     telemetry::{
@@ -58,7 +58,7 @@ pub struct WorkerParts<S> {
     /// The bans in force.
     pub bans: Arc<BanTable>,
     /// The process' clock.
-    pub clock: SystemClock,
+    pub clock: WallClock,
     /// Returns memory of this thread that other threads freed.
     pub reclaimer: Reclaimer,
     /// The first configuration.
@@ -144,7 +144,7 @@ impl<S> Worker<S> {
         let WorkerConfig { rules, upstreams, metrics, recorder, peaks } = config;
         let access_log = Rc::clone(&self.telemetry.access_log);
         access_log.reconfigure(rules.config.access_log.format, rules.config.access_log.sample);
-        let (tracer, clock) = (self.telemetry.tracer.clone(), self.telemetry.clock.clone());
+        let (tracer, clock) = (self.telemetry.tracer.clone(), self.telemetry.clock);
         let sinks = WorkerSinks { access_log, tracer, clock };
         Self {
             store: Rc::clone(&self.store),

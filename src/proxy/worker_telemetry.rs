@@ -8,7 +8,7 @@ use super::rules::Rules;
 use crate::{
     abuse::{UserNaming, bans::MANUAL},
     config::model::UserSource,
-    limit::SystemClock,
+    limit::WallClock,
     telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
     tls::CertificateField,
 };
@@ -19,7 +19,7 @@ pub(super) struct WorkerTelemetry {
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) access_log: Rc<WorkerLog>,
     /// The clock for logged times.
-    pub(super) clock: SystemClock,
+    pub(super) clock: WallClock,
     /// The names of routes, by index.
     pub(super) routes: Vec<String>,
     /// The names of everything that may deny a request, by index: policies, then ban rules, then bans by operators,
@@ -45,7 +45,7 @@ pub(super) struct WorkerTelemetry {
 pub(super) struct WorkerSinks {
     pub(super) access_log: Rc<WorkerLog>,
     pub(super) tracer: Option<Tracer>,
-    pub(super) clock: SystemClock,
+    pub(super) clock: WallClock,
 }
 
 impl WorkerTelemetry {

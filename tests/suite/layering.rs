@@ -204,7 +204,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
     ("command_fds", &["cli"]),
-    ("nix", &["cli", "listener", "file", "upstream"]),
+    ("nix", &["cli", "listener", "file", "upstream", "limit"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces", "identity::jwt"]),

@@ -96,9 +96,8 @@ impl MemoryStore {
 
     /// Removes expired limits, and frees memory above the budget. Visits up to `budget` limits, the same number in
     /// every shard, starting where the last sweep ended. Returns how many had expired. Decisions are exact without it;
-    /// it only frees memory, and has the clock follow wall time. It never blocks a decision for long.
+    /// it only frees memory. It never blocks a decision for long.
     pub fn sweep(&self, budget: usize) -> usize {
-        self.clock.follow();
         let now = self.clock.now();
         let each = budget.div_ceil(self.shards.len());
         let sweep = |shard: &PaddedShard| {

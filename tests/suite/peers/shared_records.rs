@@ -9,7 +9,7 @@ use tollgate::{
     admin::{self, AdminHandle, Readiness},
     config::{self, model},
     identity::{AccessRules, Verifier},
-    limit::{Clock, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
+    limit::{Clock, Policy, PolicyId, WallClock, algorithm::metadata_list::Entry},
     peaks::PeakPlan,
     peers::records::{self, RecordArchive, RecordScope},
     proxy::Rules,
@@ -86,7 +86,7 @@ impl Instance {
         let policies: Arc<[Policy]> =
             (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
         let metrics = Metrics::new(&config, 1);
-        let clock: Arc<dyn Clock> = Arc::new(Ahead(SystemClock::new(), ahead));
+        let clock: Arc<dyn Clock> = Arc::new(Ahead(WallClock, ahead));
         let registry = Arc::new(ClientRegistry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
@@ -231,7 +231,7 @@ impl Instance {
 }
 
 /// A clock that is ahead of others by so many microseconds.
-struct Ahead(SystemClock, i64);
+struct Ahead(WallClock, i64);
 
 impl Clock for Ahead {
     fn now(&self) -> i64 {

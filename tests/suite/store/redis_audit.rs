@@ -6,7 +6,7 @@ use tollgate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     api_keys::ApiKeys,
     config::{self, model},
-    limit::{Clock, Instances, SystemClock},
+    limit::{Clock, Instances, WallClock},
     peers::{Monitor, MonitorConfig, records::RecordScope},
     store::redis::Topology,
     telemetry::{
@@ -62,7 +62,7 @@ pub(crate) fn monitor(
         &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
         1,
     );
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(WallClock);
     let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
     let bans = BanTable::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
     let monitor = Monitor::spawn(MonitorConfig {
@@ -76,7 +76,7 @@ pub(crate) fn monitor(
         drains: Arc::new(DrainTable::new(Events::new(), true)),
         api_keys,
         audit,
-        clock: SystemClock::new(),
+        clock: WallClock,
         instances: Arc::clone(&instances),
         configuration: Box::new(|| "1a2b".to_owned()),
         on_unblocked: Box::new(|_| {}),

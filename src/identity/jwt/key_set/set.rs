@@ -88,8 +88,9 @@ struct SetState {
     digest: Option<[u8; 32]>,
     keys: usize,
     fetched: Option<SystemTime>,
-    /// When the keys are too old.
-    expiry: Option<Instant>,
+    /// When the keys are too old, by the monotonic clock and by wall time. The first of them counts: only wall time
+    /// includes the time in which the machine was suspended, and only wall time can be set back.
+    expiry: Option<(Instant, SystemTime)>,
     /// Why the last fetch failed.
     error: Option<String>,
     /// Failures in a row.
@@ -97,6 +98,16 @@ struct SetState {
     /// Fetches that succeeded, and that failed.
     fetches: [u64; 2],
     last_ask: Option<Instant>,
+}
+
+impl SetState {
+    /// How long the keys are not too old yet.
+    fn usable_for(&self) -> Option<Duration> {
+        let (expiry, by_wall) = self.expiry?;
+        let by_wall = by_wall.duration_since(SystemTime::now()).unwrap_or_default();
+        let left = expiry.saturating_duration_since(Instant::now()).min(by_wall);
+        (left > Duration::ZERO).then_some(left)
+    }
 }
 
 impl KeySet {
@@ -223,7 +234,8 @@ impl KeySet {
         state.fetches[0] += 1;
         state.failures = 0;
         state.fetched = Some(SystemTime::now());
-        state.expiry = Instant::now().checked_add(lifetime.saturating_add(self.stale));
+        let usable = lifetime.saturating_add(self.stale);
+        state.expiry = Instant::now().checked_add(usable).zip(SystemTime::now().checked_add(usable));
         if state.error.take().is_some() {
             tracing::info!(%source, "the JWT keys of {source} can be fetched again");
         }
@@ -246,18 +258,17 @@ impl KeySet {
         let source = &self.source;
         state.fetches[1] += 1;
         state.failures = state.failures.saturating_add(1);
-        let now = Instant::now();
         let is_known = state.error.as_deref() == Some(error);
         state.error = Some(error.to_owned());
         let retry = self.timing.retry_after(state.failures);
-        match state.expiry {
-            Some(expiry) if now < expiry => {
+        match state.usable_for() {
+            Some(left) => {
                 if !is_known {
                     tracing::warn!(%source, "the previous JWT keys of {source} stay in use: {error}");
                 }
-                retry.min(expiry - now)
+                retry.min(left)
             }
-            _ => {
+            None => {
                 let had_keys = self.current.write().take().is_some();
                 state.keys = 0;
                 if had_keys {
@@ -273,8 +284,7 @@ impl KeySet {
     /// The state of the set.
     pub(in crate::identity::jwt) fn facts(&self) -> KeySetFacts {
         let state = self.state.lock();
-        let left = state.expiry.map(|expiry| expiry.saturating_duration_since(Instant::now()));
-        let usable_until = left.and_then(|left| SystemTime::now().checked_add(left));
+        let usable_until = state.usable_for().and_then(|left| SystemTime::now().checked_add(left));
         KeySetFacts {
             source: self.source.to_string(),
             keys: state.keys as u64,
