@@ -80,6 +80,9 @@ algorithms[10] = {
   take = function(state, policy, cost)
     for i = 2, 2 * policy[1], 2 do state[i] = state[i] + cost end
   end,
+  charge = function(state, policy, cost)
+    for i = 2, 2 * policy[1], 2 do state[i] = state[i] + (cost < policy[i] and cost or policy[i]) end
+  end,
   count_denied = function(state, policy, cost)
     for i = 2, 2 * policy[1], 2 do
       if cost > policy[i] then return false end

@@ -85,7 +85,7 @@ for _ = 1, batch[at] do
       states[limit] = state
     end
     if cost < 0 then
-      (algorithm.charge or algorithm.take)(state, policy, -cost)
+      algorithm.charge(state, policy, -cost)
       changed[limit] = changed[limit] or policy
     elseif algorithm.refund(state, policy, cost, taken_at, detail, now) and not changed[limit] then
       changed[limit], not_taken = policy, not_taken or {}

@@ -5,8 +5,9 @@
 --         distinguishes a value that only its request has brought from one that another request relies on.
 -- policy  limit, window
 -- detail  the value's hash
--- reply   values in the window, time until the oldest leaves (a whole window if there is none), time until a new one
---         fits, and, if this value is in the window, time until the oldest leaves once this one is seen again; else 0
+-- reply   values in the window, time until the oldest leaves (a whole window if there is none), time until this one
+--         fits, or, if it fits, until TIME (0, unless the state is ahead), and, if this value is in the window, time until
+--         the oldest leaves once this one is seen again; else 0
 --
 -- In memory a list, since its access is faster than a field's:
 local KEY, USED, TIME, KNOWN, FIRST, SEEN, LIST, MOVED, SCORE, CUTOFF, NEWEST, STALE, REPEATED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
@@ -94,8 +95,10 @@ algorithms[9] = {
       again = again + window - now
     end
     state[SCORE] = score
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = used, oldest + window - now, fits + window - now, again
-    return n + 4, score and true or used < limit or cost == 0 and used == limit
+    local admits = score and true or used < limit or cost == 0 and used == limit
+    fits = admits and state[TIME] or fits + window
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = used, oldest + window - now, fits - now, again
+    return n + 4, admits
   end,
   take = function(state, _, _, value)
     local score, written, list, moved = state[SCORE], state[SEEN], state[LIST], state[MOVED]

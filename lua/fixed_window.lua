@@ -48,6 +48,9 @@ algorithms[2] = {
   take = function(state, policy, cost)
     for i = 2, #policy, 2 do state[i] = state[i] + cost end
   end,
+  charge = function(state, policy, cost)
+    for i = 2, #policy, 2 do state[i] = state[i] + (cost < policy[i - 1] and cost or policy[i - 1]) end
+  end,
   count_denied = function(state, policy, cost)
     for i = 1, #policy, 2 do
       if cost > policy[i] then return false end

@@ -71,7 +71,7 @@ algorithms[7] = {
   end,
   charge = function(state, policy, cost)
     drain_for(state, policy)
-    state[2], state[DRAINED_BY] = state[2] + cost, false
+    state[2], state[DRAINED_BY] = state[2] + (cost < policy[1] and cost or policy[1]), false
   end,
   count_denied = function(state, policy, cost)
     local whole, burst = state[2], policy[3]

@@ -9,7 +9,7 @@
 --                              are now, and whether the limit admits the request
 --   take(state, policy, cost, detail)
 --                              counts an admitted request, in memory
---   charge(state, policy, cost)  likewise, if `take` only counts what the limit has room for; most have none
+--   charge(state, policy, cost)  likewise in excess: of each tier at most its limit. Only where costs are settled
 --   count_denied(state, policy, cost)
 --                              counts a denied request, up to the limit; returns false if it can never fit
 --   refund(state, policy, cost, at, detail, now)

@@ -32,6 +32,9 @@ algorithms[1] = {
   take = function(state, _, cost)
     state[2] = state[2] + cost
   end,
+  charge = function(state, policy, cost)
+    state[2] = state[2] + (cost < policy[1] and cost or policy[1])
+  end,
   count_denied = function(state, policy, cost)
     local used, limit = state[2], policy[1]
     if cost > limit then return false end

@@ -7,7 +7,8 @@
 -- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have
 --         gaps. Numbers of a policy without refunds have gaps, too, if it had refunds before, or has them in other
 --         instances
--- reply   units used, time until the oldest leaves (a whole window if there are none), time until the request fits
+-- reply   units used, time until the oldest leaves (a whole window if there are none), time until the request fits; if it
+--         fits, time until AT (0, unless the state is ahead)
 --
 -- In memory a list, since its access is faster than a field's:
 local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, COUNTED, CUT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
@@ -83,9 +84,13 @@ algorithms[3] = {
       admits = used + cost <= limit and cost <= policy[3]
     end
     local returns = used > 0 and unit_time(state, 0) or state[AT]
-    local fits = returns
-    if not admits and cost <= limit and cost <= policy[3] then fits = unit_time(state, used + cost - limit - 1) end
-    reply[n + 1], reply[n + 2], reply[n + 3] = used, returns + window - now, fits + window - now
+    local fits = returns + window - now
+    if admits then
+      fits = state[AT] - now
+    elseif cost <= limit and cost <= policy[3] then
+      fits = unit_time(state, used + cost - limit - 1) + window - now
+    end
+    reply[n + 1], reply[n + 2], reply[n + 3] = used, returns + window - now, fits
     return n + 3, admits
   end,
   take = function(state, _, cost)

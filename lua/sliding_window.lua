@@ -7,7 +7,7 @@
 --         modulo the ring's length. Counts of buckets before the oldest are meaningless.
 -- policy  limit and window of each tier; the number of buckets in a window
 -- reply   for each tier: units used, time until the oldest bucket leaves (the bucket of now if there is none), time
---         until the request fits
+--         until the request fits; if it fits, time until the newest bucket begins (0, unless the state is ahead)
 --
 -- Bucket k * buckets + j begins k windows and j / buckets of a window after the Unix epoch, rounded up to the
 -- microsecond.
@@ -127,15 +127,19 @@ algorithms[5] = {
   read = function(state, policy, now, cost, reply, n)
     local length, tier, admits = #policy, 1, true
     local slots = policy[length] + 1
+    -- Another policy of the same shape may have loaded the state.
+    if not policy.layout then prepare(policy, now) end
     for i = 2, length, 2 do
       local newest, used, limit, window = state[tier], state[tier + 1], policy[i - 1], policy[i]
       -- Another bucket takes its place when the oldest leaves.
       local oldest = newest - state[tier + 2]
       local returns = bucket_start(oldest + slots, window, slots - 1) - now
-      reply[n + 1], reply[n + 2], reply[n + 3] = used, returns, returns
+      reply[n + 1], reply[n + 2], reply[n + 3] = used, returns, 0
       local excess = used + cost - limit
-      if excess > 0 then
-        admits = false
+      if excess <= 0 then
+        if newest ~= policy.current[i] then reply[n + 3] = bucket_start(newest, window, slots - 1) - now end
+      else
+        admits, reply[n + 3] = false, returns
         if cost <= limit then
           local ring, last = ring_of(policy, i), oldest
           excess = excess - state[ring + last % slots]
@@ -162,10 +166,11 @@ algorithms[5] = {
   charge = function(state, policy, cost)
     local n, tier = #policy, 1
     local slots, ring = policy[n] + 1, 3 * (n - 1) / 2 + 1
-    for _ = 2, n, 2 do
+    for i = 2, n, 2 do
       local place, total = ring + state[tier] % slots, state[tier + TOTAL]
+      local units = cost < policy[i - 1] and cost or policy[i - 1]
       -- A count has four bytes.
-      local units = cost < 2 ^ 32 - 1 - total and cost or 2 ^ 32 - 1 - total
+      if units > 2 ^ 32 - 1 - total then units = 2 ^ 32 - 1 - total end
       state[tier + TOTAL], state[place] = total + units, state[place] + units
       tier, ring = tier + 3, ring + slots
     end
@@ -214,7 +219,6 @@ algorithms[5] = {
   -- The string is overwritten in place and keeps its expiry as long as the longest window is in its bucket: the expiry
   -- was set to cover everything that is counted in that bucket.
   save = function(key, state, policy, now)
-    -- Another policy of the same shape may have loaded the state.
     if not policy.layout then prepare(policy, now) end
     local n, last = #policy, #state
     local newest, total = state[3 * (n - 1) / 2 - 2], state[3 * (n - 1) / 2 - 1]

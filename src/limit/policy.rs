@@ -66,7 +66,7 @@ pub struct Policy {
     /// The lowest first-tier limit among the policy and its overrides that share these counts.
     pub lowest_limit: u64,
     /// The algorithm and its windows, without the limits: `fw.1s.1m.1h`. With windows of the calendar, also the time zone
-    /// and the day on which months begin: `fw.month.Europe-Berlin.1`.
+    /// and the day on which months begin: `fw.month.Europe-Berlin.1`. Units other than requests come last: `fw.1d.bytes`.
     pub shape: String,
     /// The recipes of its keys. Each key is limited separately.
     pub keys: Vec<model::KeyRecipe>,
@@ -147,7 +147,7 @@ impl Policy {
             lowest_limit: tiers[0].limit,
             tiers,
             calendars,
-            shape: shape(kind, &rates, &config.calendar),
+            shape: shape(kind, &rates, config),
             keys: config.keys.clone(),
             missing: config.missing,
             value: config.value.clone(),
@@ -317,7 +317,7 @@ fn slice(share: f64, limit: u64) -> u64 {
     (share * limit as f64) as u64
 }
 
-fn shape(kind: Kind, rates: &[model::Quota], calendar: &model::Calendar) -> String {
+fn shape(kind: Kind, rates: &[model::Quota], config: &model::Policy) -> String {
     let mut shape = String::from(kind.description().shape);
     // A different number of buckets is a different state.
     if let Kind::SlidingWindow { buckets } = kind
@@ -331,12 +331,33 @@ fn shape(kind: Kind, rates: &[model::Quota], calendar: &model::Calendar) -> Stri
     }
     if kind == Kind::CalendarWindow {
         shape.push('.');
-        shape.push_str(&calendar.time_zone.name().replace('/', "-"));
+        shape.push_str(&config.calendar.time_zone.name().replace('/', "-"));
         if rates.iter().any(|rate| rate.window == Window::Calendar(CalendarUnit::Month)) {
-            shape.push_str(&format!(".{}", calendar.reset_day));
+            shape.push_str(&format!(".{}", config.calendar.reset_day));
         }
     }
+    if let Some(unit) = unit(config) {
+        shape.push('.');
+        shape.push_str(&unit.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "-"));
+    }
     shape
+}
+
+/// The unit that a policy counts; `None` for requests, or points that the configuration gives them. Another unit is
+/// another state: a count of bytes read as one of requests would deny clients for a whole window.
+fn unit(config: &model::Policy) -> Option<String> {
+    Some(match (&config.value, &config.cost) {
+        (Some(value), _) => value.to_string(),
+        (None, model::Cost::Fixed(_)) => return None,
+        (None, model::Cost::Header { name, .. }) => name.to_string(),
+        (None, model::Cost::Response(cost)) => match &cost.measure {
+            model::Measure::Bytes => "bytes".to_owned(),
+            model::Measure::Sum(numbers) => {
+                let sources: Vec<_> = numbers.iter().map(|number| number.source.to_string()).collect();
+                sources.join("-")
+            }
+        },
+    })
 }
 
 #[cfg(test)]
@@ -409,6 +430,35 @@ mod tests {
         );
         assert_eq!(shape("UTC", 15, &["9/week"]).0, "fw.week.UTC");
         assert_eq!(shape("Asia/Tokyo", 15, &["9/1m"]).0, "fw.1m");
+    }
+
+    #[test]
+    fn shapes_name_units_other_than_requests() {
+        let shape = |settings: &str| {
+            let yaml = format!(
+                "upstreams: {{ u: {{ endpoints: [\"http://127.0.0.1:1\"] }} }}\n\
+                 trusted_proxies: [127.0.0.1]\n\
+                 routes: [{{ path: /*, upstream: u, policies: [p] }}]\n\
+                 policies: {{ p: {{ key: ip, limit: 100/1d, {settings} }} }}"
+            );
+            let config = crate::config::parse("proxy.yaml", &yaml, &crate::config::SystemLookup).unwrap();
+            Policy::all(config.policies.iter().map(AsRef::as_ref)).remove(0).shape
+        };
+        for (settings, expected) in [
+            ("algorithm: fixed_window", "fw.1d"),
+            ("algorithm: fixed_window, cost: 5", "fw.1d"),
+            ("algorithm: fixed_window, cost: { header: x-cost, max: 9 }", "fw.1d.x-cost"),
+            ("algorithm: fixed_window, cost: { response: bytes, reserve: 1 }", "fw.1d.bytes"),
+            ("algorithm: gcra, cost: { response: openai, reserve: 1 }", "gcra.1d.openai"),
+            (
+                "algorithm: gcra, cost: { response: [{ json: a.b }, { header: x-c, times: 2 }], reserve: 1 }",
+                "gcra.1d.a-b-x-c",
+            ),
+            ("algorithm: distinct, value: user", "di.1d.user"),
+            ("algorithm: distinct, value: header:x-id", "di.1d.header-x-id"),
+        ] {
+            assert_eq!(shape(settings), expected);
+        }
     }
 
     #[test]

@@ -168,7 +168,8 @@ pub struct Decision {
     /// One verdict per check, in the order of the checks. If the request was admitted, `remaining` and `reset` are
     /// those after it; else the current ones.
     pub verdicts: SmallVec<[Verdict; 2]>,
-    /// If the checks were decided apart, who decided each, and when. `None`: all were decided together.
+    /// Who decided each check, and when: if they were decided apart, or the clock was set back. `None`: all were decided
+    /// together, at `time`.
     pub parts: Option<Box<[Receipt]>>,
 }
 
@@ -176,7 +177,7 @@ pub struct Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     pub source: DecisionSource,
-    /// By the clock of `source`.
+    /// By the clock of `source`. If that was set back, by the limit's own time, which never runs back.
     pub time: i64,
 }
 

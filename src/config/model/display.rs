@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::{Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Segment, Statuses};
+use super::{Condition, HostPattern, KeyPart, KeyRecipe, NumberSource, PathPattern, Segment, Statuses};
 
 impl Display for KeyRecipe {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -13,6 +13,16 @@ impl Display for KeyRecipe {
             write!(f, "{part}")?;
         }
         Ok(())
+    }
+}
+
+impl Display for NumberSource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Preset { preset, .. } => f.write_str(preset.name()),
+            Self::Json(path) => write!(f, "{path}"),
+            Self::Header(name) | Self::Trailer(name) => write!(f, "{name}"),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ impl WindowBounds {
     }
 
     /// The beginning of the window that ends at `end`.
-    fn start(&self, end: i64) -> i64 {
+    pub fn start(&self, end: i64) -> i64 {
         self.0.iter().copied().rfind(|&start| start < end).unwrap_or(i64::MIN)
     }
 
@@ -85,10 +85,13 @@ impl CalendarWindow {
         Verdict::from_tiers(statuses, now, cost)
     }
 
-    /// Takes `cost` units of every tier, after a read has admitted them. Returns whether state from the future
-    /// was discarded.
-    pub fn write(&mut self, bounds: &[WindowBounds], now: i64, cost: u64) -> bool {
-        self.change(bounds, now, |_, window| window.used = window.used.saturating_add(cost))
+    /// Takes `cost` units of every tier, after a read has admitted them, or in excess: of each tier at most its limit.
+    /// Returns whether state from the future was discarded.
+    pub fn write(&mut self, tiers: &[Tier], bounds: &[WindowBounds], now: i64, cost: u64) -> bool {
+        self.change(bounds, now, |i, window| {
+            let limit = tiers.get(i).map_or(0, |tier| tier.limit);
+            window.used = window.used.saturating_add(cost.min(limit));
+        })
     }
 
     /// Counts a denied request in every tier, up to its limit. Returns whether state from the future was
@@ -129,6 +132,12 @@ impl CalendarWindow {
         }
     }
 
+    /// When the newest window began.
+    pub fn newest_start(&self, bounds: &[WindowBounds]) -> i64 {
+        let starts = self.0.iter().zip(bounds).map(|(window, bounds)| bounds.start(window.end));
+        starts.max().unwrap_or(i64::MIN)
+    }
+
     /// Units of one tier taken in the window of `now`.
     pub fn used(&self, index: usize, bounds: &[WindowBounds], now: i64) -> u64 {
         bounds.get(index).map_or(0, |bounds| self.current(index, bounds, now).used)
@@ -160,7 +169,7 @@ mod tests {
 
     fn after(now: i64, cost: u64) -> CalendarWindow {
         let mut state = CalendarWindow::default();
-        assert!(!state.write(&BOUNDS, now, cost));
+        assert!(!state.write(&TIERS, &BOUNDS, now, cost));
         state
     }
 
@@ -193,7 +202,7 @@ mod tests {
         let untouched = state.clone();
         state.refund(&BOUNDS, 27 * DAY, 59 * DAY, 1);
         assert_eq!(state, untouched);
-        assert!(state.write(&BOUNDS, 27 * DAY, 1), "a discard is reported");
+        assert!(state.write(&TIERS, &BOUNDS, 27 * DAY, 1), "a discard is reported");
         assert_eq!(state.used(0, &BOUNDS, 27 * DAY), 1);
     }
 
@@ -214,15 +223,15 @@ mod tests {
         let tiers = [Tier { limit: 2, window: 60_000_000 }, TIERS[0]];
         let bounds = |now| [WindowBounds::constant(60_000_000, now), BOUNDS[0]];
         let mut state = CalendarWindow::default();
-        state.write(&bounds(59 * DAY - 1), 59 * DAY - 1, 2);
+        state.write(&tiers, &bounds(59 * DAY - 1), 59 * DAY - 1, 2);
         let read = |state: &CalendarWindow, now| {
             let verdict = state.read(&tiers, &bounds(now), now, 1);
             (verdict.admitted, verdict.tier, verdict.remaining)
         };
         assert_eq!(read(&state, 59 * DAY - 1), (false, 0, 0));
         assert_eq!(read(&state, 59 * DAY), (true, 0, 1), "both windows are new");
-        state.write(&bounds(59 * DAY), 59 * DAY, 2);
-        state.write(&bounds(60 * DAY), 60 * DAY, 1);
+        state.write(&tiers, &bounds(59 * DAY), 59 * DAY, 2);
+        state.write(&tiers, &bounds(60 * DAY), 60 * DAY, 1);
         assert_eq!(read(&state, 60 * DAY), (false, 1, 0));
         assert!(!state.count_denied(&tiers, &bounds(60 * DAY), 60 * DAY, 9));
         assert_eq!([0, 1].map(|i| state.used(i, &bounds(60 * DAY), 60 * DAY)), [2, 3]);
@@ -234,7 +243,7 @@ mod tests {
         for now in times {
             for bounds in [BOUNDS, [WindowBounds::constant(60_000_000, now)]] {
                 let mut state = CalendarWindow::default();
-                state.write(&bounds, now, 3);
+                state.write(&TIERS, &bounds, now, 3);
                 for later in times {
                     let _ = (state.read(&TIERS, &bounds, later, u64::MAX), state.expires_at());
                     state.clone().refund(&bounds, later, now, 1);

@@ -75,7 +75,8 @@ impl Distinct {
         self.newest().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))
     }
 
-    fn newest(&self) -> Option<i64> {
+    /// When the newest value was seen.
+    pub fn newest(&self) -> Option<i64> {
         self.0.newest().map(time_of_stamp)
     }
 

@@ -19,15 +19,15 @@ impl FixedWindow {
         Verdict::from_tiers(statuses, now, cost)
     }
 
-    /// Takes `cost` units of every tier, after a read has admitted them. Returns whether state from the future
-    /// was discarded.
+    /// Takes `cost` units of every tier, after a read has admitted them, or in excess: of each tier at most its limit.
+    /// Returns whether state from the future was discarded.
     pub fn write(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
         self.0.resize(tiers.len(), CountWindow::default());
         let mut discards = false;
         for (i, &tier) in tiers.iter().enumerate() {
             discards |= self.0[i].is_ahead(tier, now);
             let window = self.current(i, tier, now);
-            self.0[i] = CountWindow { used: window.used.saturating_add(cost), ..window };
+            self.0[i] = CountWindow { used: window.used.saturating_add(cost.min(tier.limit)), ..window };
         }
         discards
     }
@@ -53,6 +53,11 @@ impl FixedWindow {
         for (window, &tier) in self.0.iter_mut().zip(tiers) {
             window.refund(tier, at, cost);
         }
+    }
+
+    /// When the newest window began.
+    pub fn newest_start(&self) -> i64 {
+        self.0.iter().map(|window| window.start).max().unwrap_or(i64::MIN)
     }
 
     /// Units of one tier taken in the window of `now`.

@@ -139,6 +139,11 @@ impl MetadataList {
         self.counter.refund(tier, at, at, cost);
     }
 
+    /// When the window began.
+    pub fn start(&self) -> i64 {
+        self.counter.start()
+    }
+
     /// Units taken in the window of `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         self.counter.used(tier, now)

@@ -38,6 +38,11 @@ impl SingleCounter {
         }
     }
 
+    /// When the window began.
+    pub fn start(&self) -> i64 {
+        self.0.start
+    }
+
     /// Units taken in the window of `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         self.current(tier, now).used

@@ -72,6 +72,11 @@ impl SlidingLog {
         self.0.drain(first..first + units);
     }
 
+    /// When the newest unit was taken.
+    pub fn newest(&self) -> Option<i64> {
+        self.0.back().copied()
+    }
+
     /// Units taken in the window that ends `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         (self.0.len() - self.view(tier, now).outside) as u64

@@ -33,14 +33,14 @@ impl SlidingWindow {
         Verdict::from_tiers(statuses, now, cost)
     }
 
-    /// Takes `cost` units of every tier, after a read has admitted them. Returns whether state from the future
-    /// was discarded.
+    /// Takes `cost` units of every tier, after a read has admitted them, or in excess: of each tier at most its limit.
+    /// Returns whether state from the future was discarded.
     pub fn write(&mut self, tiers: &[Tier], buckets: u32, now: i64, cost: u64) -> bool {
         self.extend(tiers, buckets);
         let mut discards = false;
         for (ring, &tier) in self.0.iter_mut().zip(tiers) {
             discards |= ring.advance(Grid::new(tier, buckets), now);
-            ring.add(cost);
+            ring.add(cost.min(tier.limit));
         }
         discards
     }
@@ -69,6 +69,12 @@ impl SlidingWindow {
                 ring.remove(grid(tier).bucket(at), cost);
             }
         }
+    }
+
+    /// When the newest bucket began.
+    pub fn newest_start(&self, tiers: &[Tier], buckets: u32) -> i64 {
+        let rings = self.0.iter().zip(tiers);
+        rings.map(|(ring, &tier)| Grid::new(tier, buckets).start(ring.newest)).max().unwrap_or(i64::MIN)
     }
 
     /// Units of one tier that count at the time `now`.

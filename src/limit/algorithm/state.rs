@@ -80,7 +80,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.write(tier, now, cost),
             Self::FixedWindow(state) => state.write(rule.tiers, now, cost),
-            Self::CalendarWindow(state) => state.write(rule.bounds, now, cost),
+            Self::CalendarWindow(state) => state.write(rule.tiers, rule.bounds, now, cost),
             Self::MetadataList(state) => {
                 state.write(tier, now, cost, detail.entry(), max_entries, retain(rule))
             }
@@ -127,6 +127,25 @@ impl LimitState {
             Self::Concurrency(state) => state.refund(detail.member()),
             Self::Distinct(state) => state.refund(at, detail.member()),
         }
+    }
+
+    /// When units were taken that were taken `now`: by the limit's own time, which is ahead if the clock was set back. A
+    /// refund needs it.
+    pub fn taken_at(&self, rule: LimitRule<'_>, now: i64) -> i64 {
+        let newest = match self {
+            Self::SingleCounter(state) => state.start(),
+            Self::FixedWindow(state) => state.newest_start(),
+            Self::CalendarWindow(state) => state.newest_start(rule.bounds),
+            Self::MetadataList(state) => state.start(),
+            Self::SlidingWindow(state) => state.newest_start(rule.tiers, buckets(rule)),
+            Self::SlidingLog(state) => state.newest().unwrap_or(now),
+            Self::SlidingCounter(state) => state.start,
+            Self::Gcra(state) => state.at,
+            Self::Distinct(state) => state.newest().unwrap_or(now),
+            // A lease is found by its token.
+            Self::Concurrency(_) => now,
+        };
+        newest.max(now)
     }
 
     /// Used units of the tier `index` at the time `now`.

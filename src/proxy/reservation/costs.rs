@@ -79,15 +79,17 @@ impl<'a, S: Store> OpenCosts<'a, S> {
     }
 
     /// Settles what is left when the request has ended. One that was sent, and has no response, costs what it has
-    /// reserved: the upstream may have processed it.
+    /// reserved: the upstream may have processed it. Its bytes are known: none have passed.
     pub(super) async fn end(&mut self, request: &RequestProgress) {
         if self.open.is_empty() {
             return;
         }
         let is_sent = !matches!(request.stage(), RequestStage::Unsent | RequestStage::Refused);
-        let reserved = |cost: &ReservedCost| match is_sent {
-            true => Charge { units: cost.units.get(), missing: Some(MissingReason::NoNumber) },
-            false => Charge::NONE,
+        let reserved = |cost: &ReservedCost| match cost.settings.measure {
+            Measure::Sum(_) if is_sent => {
+                Charge { units: cost.units.get(), missing: Some(MissingReason::NoNumber) }
+            }
+            _ => Charge::NONE,
         };
         let charges: SmallVec<[Charge; 1]> =
             request.costs().iter().map(|cost| cost.charge().unwrap_or_else(|| reserved(cost))).collect();

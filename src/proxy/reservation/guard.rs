@@ -38,7 +38,8 @@ pub(in crate::proxy) struct ReservedCost {
     reserved: u64,
     /// The units taken so far: bytes that pass take more of them.
     pub(in crate::proxy) units: Cell<u64>,
-    /// The most that the response is charged beyond them: one limit. A faulty number can't lock a client out for long.
+    /// The most that the response is charged beyond them: the largest limit. The store charges each tier one limit of its
+    /// own at most: a faulty number can't lock a client out for long.
     pub(in crate::proxy) max_excess: u64,
     charge: Cell<Option<Charge>>,
 }
@@ -77,7 +78,7 @@ impl ReservedCost {
             settings: Arc::clone(settings),
             reserved: check.cost,
             units: Cell::new(check.cost),
-            max_excess: check.policy.tiers.iter().map(|tier| tier.limit).min().unwrap_or_default(),
+            max_excess: check.policy.tiers.iter().map(|tier| tier.limit).max().unwrap_or_default(),
             charge: Cell::new(None),
         }
     }

@@ -1,6 +1,9 @@
 //! The two-phase decision: read all limits of a request, then write all of them or none.
 
-use std::{ops::DerefMut, sync::Arc};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use parking_lot::MutexGuard;
 use smallvec::{SmallVec, smallvec};
@@ -11,7 +14,7 @@ use super::{
     shard::{LimitName, StoreShard},
 };
 use crate::limit::{
-    Check, Decision, DecisionSource, Taken,
+    Check, Decision, DecisionSource, Receipt, Taken,
     algorithm::{LimitState, Verdict},
 };
 
@@ -91,12 +94,13 @@ impl MemoryStore {
         } else {
             pending.settle_denied(&mut shard, now);
         }
+        let parts = if admitted { receipts(&[&*shard], std::slice::from_ref(&pending), now) } else { None };
         Decision {
             admitted,
             source: DecisionSource::Store,
             time: now,
             verdicts: smallvec![pending.verdict],
-            parts: None,
+            parts,
         }
     }
 
@@ -184,8 +188,30 @@ fn decide<S: DerefMut<Target = StoreShard>>(
             pending.settle_denied(shard, now);
         }
     }
+    let parts = if admitted { receipts(shards, &pending_checks, now) } else { None };
     let verdicts = pending_checks.into_iter().map(|pending| pending.verdict).collect();
-    Decision { admitted, source: DecisionSource::Store, time: now, verdicts, parts: None }
+    Decision { admitted, source: DecisionSource::Store, time: now, verdicts, parts }
+}
+
+/// The receipts of an admitted request, if the clock was set back since units of these limits were taken.
+fn receipts<S: Deref<Target = StoreShard>>(
+    shards: &[S],
+    checks: &[PendingCheck<'_>],
+    now: i64,
+) -> Option<Box<[Receipt]>> {
+    if shards.iter().all(|shard| shard.latest <= now) {
+        return None;
+    }
+    let receipt = |pending: &PendingCheck<'_>| Receipt {
+        source: DecisionSource::Store,
+        time: match pending.verdict.admitted && pending.cost > 0 {
+            true => shards[pending.lock].taken_at(&pending.name, pending.check.policy, now),
+            false => now,
+        },
+    };
+    let receipts: SmallVec<[Receipt; 2]> = checks.iter().map(receipt).collect();
+    let is_ahead = receipts.iter().any(|receipt| receipt.time > now);
+    is_ahead.then(|| receipts.into_vec().into_boxed_slice())
 }
 
 /// The units of all checks on the limit of check `i`, and whether one of them comes before it.

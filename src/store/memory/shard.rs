@@ -119,6 +119,8 @@ pub(super) struct StoreShard {
     pub(super) dropped_entries: u64,
     /// States that were discarded since they lay too far ahead of the clock.
     pub(super) discarded: u64,
+    /// The latest time at which a limit was written.
+    pub(super) latest: i64,
     budget: Arc<ByteBudget>,
 }
 
@@ -136,6 +138,7 @@ impl StoreShard {
             dropped: 0,
             dropped_entries: 0,
             discarded: 0,
+            latest: i64::MIN,
             budget,
         }
     }
@@ -174,6 +177,12 @@ impl StoreShard {
         with_rule(policy, now, self.budget.max_log_units(), decide)
     }
 
+    /// When units of a limit were taken that were taken `now`: see [`LimitState::taken_at`].
+    pub(super) fn taken_at(&self, name: &LimitName<'_>, policy: &Policy, now: i64) -> i64 {
+        let Some(index) = self.find(name) else { return now };
+        self.with_rule(policy, now, |rule| self.state_at(index).taken_at(rule, now))
+    }
+
     /// Takes `cost` units that a read with this `verdict` has admitted. `found`: the slot's index at the read.
     pub(super) fn write(
         &mut self,
@@ -185,6 +194,7 @@ impl StoreShard {
         verdict: &Verdict,
     ) {
         let policy = check.policy;
+        self.latest = self.latest.max(now);
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
@@ -217,6 +227,7 @@ impl StoreShard {
         now: i64,
         cost: u64,
     ) {
+        self.latest = self.latest.max(now);
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let max_log_units = self.budget.max_log_units();
         let slot = &mut self.slots[index];
@@ -235,6 +246,7 @@ impl StoreShard {
 
     /// Copies the slot of this name from `other`, if there is one.
     pub(super) fn copy_slot(&mut self, other: &Self, name: &LimitName<'_>) {
+        self.latest = self.latest.max(other.latest);
         if let Some(index) = other.find(name)
             && self.find(name).is_none()
         {
@@ -245,8 +257,9 @@ impl StoreShard {
         }
     }
 
-    /// Takes `cost` units more for `check`, even past the limit.
+    /// Takes `cost` units more for `check`, even past the limit, but of each tier at most one limit.
     pub(super) fn charge(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: i64) {
+        let cost = check.policy.tiers.iter().map(|tier| tier.limit).max().unwrap_or_default().min(cost);
         let found = self.find(name);
         let verdict = self.with_rule(check.policy, now, |rule| match found {
             Some(index) => self.state_at(index).read(rule, now, cost, &check.detail),
@@ -263,6 +276,7 @@ impl StoreShard {
     /// Refunds `cost` units of those that `check` took at the time `at`.
     pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };
+        self.latest = self.latest.max(now);
         check.policy.with_rule(now, |rule| self.refund_at(index, rule, check, cost, now, at));
     }
 

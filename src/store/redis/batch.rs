@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bb8_redis::redis::{Cmd, Value};
-use rmp::encode;
+use rmp::{decode, encode};
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
@@ -124,8 +124,20 @@ impl PackedValues {
 /// A request that waits for its reply, and the reply's length in numbers.
 #[derive(Debug)]
 struct Waiter {
-    sender: oneshot::Sender<DecisionReply>,
+    /// `None`: it has timed out.
+    sender: Option<oneshot::Sender<DecisionReply>>,
     numbers: usize,
+}
+
+/// The outcome of a batch.
+#[derive(Debug)]
+pub(super) struct Distributed {
+    /// The number of states that the script discarded.
+    pub(super) discarded: u64,
+    /// The time of the decisions.
+    time: i64,
+    /// The requests that took units, and no longer wait for their replies, by index.
+    abandoned: Vec<usize>,
 }
 
 impl Batch {
@@ -182,7 +194,7 @@ impl Batch {
         }
         self.reply_len += 1 + numbers;
         let (sender, receiver) = oneshot::channel();
-        self.waiters.push(Waiter { sender, numbers });
+        self.waiters.push(Waiter { sender: Some(sender), numbers });
         receiver
     }
 
@@ -321,9 +333,9 @@ impl Batch {
         packed.bytes
     }
 
-    /// Sends each request its part of the reply. Returns the number of states that the script discarded. Returns an
-    /// error, too, if only some requests failed for lack of memory.
-    pub(super) fn distribute(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
+    /// Sends each request its part of the reply. A late reply may follow an error. Returns an error, too, if only some
+    /// requests failed for lack of memory.
+    pub(super) fn distribute(&mut self, reply: Result<Value, Failure>) -> Result<Distributed, Failure> {
         let reply = reply.and_then(|reply| match reply {
             Value::BulkString(bytes) if bytes.len() == (2 + self.reply_len) * NUMBER => Ok(bytes),
             Value::BulkString(_) => Err(Failure::protocol("a reply of the wrong length")),
@@ -332,8 +344,8 @@ impl Batch {
         let reply = match reply {
             Ok(reply) => reply,
             Err(failure) => {
-                let waiters = self.waiters.into_iter().map(|waiter| waiter.sender);
-                for sender in waiters.chain(self.settlement_waiters) {
+                let waiters = self.waiters.iter_mut().filter_map(|waiter| waiter.sender.take());
+                for sender in waiters.chain(self.settlement_waiters.drain(..)) {
                     let _gone = sender.send(Err(failure.clone()));
                 }
                 return Err(failure);
@@ -345,21 +357,69 @@ impl Batch {
         let mut next = || rest.next().unwrap_or_default();
         let (discarded, time) = (next(), next());
         let outcome = u64::try_from(discarded).map_err(|_| Failure::out_of_memory());
-        for Waiter { sender, numbers } in self.waiters {
+        let mut abandoned = Vec::new();
+        for (index, Waiter { sender, numbers }) in self.waiters.iter_mut().enumerate() {
             let admitted = next();
-            let numbers = (0..numbers).map(|_| next()).collect();
-            let _gone = sender.send(match admitted {
+            let numbers = (0..*numbers).map(|_| next()).collect();
+            let reply = match admitted {
                 // The request was to be counted, or was denied because another was.
                 1 | -1 if outcome.is_err() => Err(Failure::out_of_memory()),
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
-            });
+            };
+            let is_delivered = sender.take().is_some_and(|sender| sender.send(reply).is_ok());
+            if admitted == 1 && !is_delivered && !self.is_read_only {
+                abandoned.push(index);
+            }
         }
-        for sender in self.settlement_waiters {
+        for sender in self.settlement_waiters.drain(..) {
             let settled = RequestReply { time, admitted: true, numbers: SmallVec::new() };
             let _gone =
                 sender.send(if outcome.is_ok() { Ok(settled) } else { Err(Failure::out_of_memory()) });
         }
-        outcome
+        outcome.map(|discarded| Distributed { discarded, time, abandoned })
+    }
+
+    /// The batch that refunds what abandoned requests took. `None`: there are none. Units of shadow policies stay: the
+    /// reply does not say whether they were taken.
+    pub(super) fn undo(self, distributed: &Distributed, deadline: Instant) -> Option<Self> {
+        if distributed.abandoned.is_empty() {
+            return None;
+        }
+        let mut undo = Self {
+            string_keys: self.string_keys,
+            other_keys: self.other_keys,
+            policies: self.policies,
+            ..Self::new(self.scope, deadline)
+        };
+        let mut rest = self.requests.bytes.as_slice();
+        let requests = self.runs.iter().flat_map(|run| (0..run.requests).map(|_| &run.terms));
+        for (index, terms) in requests.enumerate() {
+            let is_abandoned = distributed.abandoned.binary_search(&index).is_ok();
+            for &(number, cost) in terms {
+                let policy = undo.policies.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
+                let limit = decode::read_int::<i64, _>(&mut rest).ok()?;
+                let detail = match policy.has_detail() {
+                    true => {
+                        let length = usize::try_from(decode::read_str_len(&mut rest).ok()?).ok()?;
+                        rest.split_off(..length)
+                    }
+                    false => None,
+                };
+                if is_abandoned && !policy.is_shadow() && cost > 0 {
+                    undo.settlements.put(number);
+                    undo.settlements.put(cost);
+                    undo.settlements.put_signed(limit);
+                    if let Some(detail) = detail {
+                        undo.settlements.put_text(detail);
+                    }
+                    undo.settlements.put_signed(distributed.time);
+                    undo.settlement_count += 1;
+                }
+            }
+        }
+        // It counts as one request, so that none joins it where each is sent alone.
+        undo.settlement_waiters.push(oneshot::channel().0);
+        Some(undo)
     }
 }
 
@@ -430,9 +490,9 @@ mod tests {
     #[test]
     fn each_request_gets_its_part_of_the_reply() {
         let policy = policy(0);
-        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
+        let (mut batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
         let written = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
-        assert!(batch.distribute(Ok(written)).is_ok_and(|discarded| discarded == 3));
+        assert!(batch.distribute(Ok(written)).is_ok_and(|outcome| outcome.discarded == 3));
         let mut next = || receivers.remove(0).try_recv().unwrap().unwrap();
         for (admitted, numbers) in [(true, [4, 60_000_000]), (true, [5, 59_999_999]), (false, [5, 1])] {
             let reply = next();
@@ -444,7 +504,8 @@ mod tests {
     #[test]
     fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
         let policy = policy(0);
-        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
+        let (mut batch, mut receivers) =
+            batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
         assert!(batch.distribute(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
         let mut next = || receivers.remove(0).try_recv().unwrap();
         assert!(next().is_err());
@@ -459,7 +520,7 @@ mod tests {
         for written in
             [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil]
         {
-            let (batch, mut receivers) = batch_of(&[(&policy, 1)]);
+            let (mut batch, mut receivers) = batch_of(&[(&policy, 1)]);
             assert!(batch.distribute(Ok(written)).is_err());
             assert!(receivers.remove(0).try_recv().unwrap().is_err());
         }

@@ -1,6 +1,14 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{cell::Cell, io, path::Path, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    io,
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bb8_redis::{
     bb8::ManageConnection,
@@ -207,68 +215,83 @@ pub(super) struct LinkConnection {
     broken: Cell<bool>,
 }
 
+/// The reply to a call that the connection has got. Keeps the connection open.
+pub(super) type PendingReply = Pin<Box<dyn Future<Output = Result<Value, RedisError>>>>;
+
+/// The reply to a call that was cancelled, which may still arrive. `None`: the connection has not got the call.
+pub(super) type LateReply = Cell<Option<PendingReply>>;
+
 /// A call in progress. If it is cancelled, the connection must not be used any more.
 struct PendingCall<'a> {
     connection: &'a LinkConnection,
-    is_done: bool,
+    /// `None` once it has arrived.
+    reply: Option<PendingReply>,
+    late: &'a LateReply,
 }
 
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        if !self.is_done {
+        if let Some(reply) = self.reply.take() {
             self.connection.broken.set(true);
+            self.late.set(Some(reply));
         }
     }
 }
 
-impl PendingCall<'_> {
-    fn finish<T>(mut self, reply: &Result<T, RedisError>) {
-        self.is_done = true;
+impl Future for PendingCall<'_> {
+    type Output = Result<Value, RedisError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(reply) = &mut self.reply else { return Poll::Pending };
+        let reply = match ready!(reply.as_mut().poll(context)) {
+            Ok(Value::ServerError(error)) => Err(error.into()),
+            reply => reply,
+        };
+        self.reply = None;
         if reply.as_ref().is_err_and(failure::breaks_the_connection) {
             self.connection.broken.set(true);
         }
+        Poll::Ready(reply)
     }
 }
 
 impl LinkConnection {
-    /// Runs a command.
-    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
+    /// Runs a command. If this is cancelled, `late` gets its reply.
+    pub(super) async fn ask(&self, command: Cmd, late: &LateReply) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
-        let pending = PendingCall { connection: self, is_done: false };
-        let reply = match inner.req_packed_command(command).await {
-            Ok(Value::ServerError(error)) => Err(error.into()),
-            reply => reply,
-        };
-        pending.finish(&reply);
-        reply
+        let reply = Box::pin(async move { inner.req_packed_command(&command).await });
+        PendingCall { connection: self, reply: Some(reply), late }.await
     }
 
     /// Runs `command` after others that prepare for it, in one write, so that no other client's command runs in between
-    /// unless the server reads them in pieces.
+    /// unless the server reads them in pieces. If this is cancelled, `late` gets its reply.
     ///
     /// # Errors
     /// The first error among the replies.
-    pub(super) async fn ask_after(&self, before: Vec<Cmd>, command: &Cmd) -> Result<Value, RedisError> {
+    pub(super) async fn ask_after(
+        &self,
+        before: Vec<Cmd>,
+        command: Cmd,
+        late: &LateReply,
+    ) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
-        let pending = PendingCall { connection: self, is_done: false };
         let mut pipeline = redis::pipe();
-        for first in before {
-            pipeline.add_command(first);
+        for each in before.into_iter().chain([command]) {
+            pipeline.add_command(each);
         }
-        pipeline.add_command(command.clone());
-        let count = pipeline.len();
-        let reply = inner.req_packed_commands(&pipeline, 0, count).await.and_then(|replies| {
-            let mut last = None;
-            for reply in replies {
-                match reply {
-                    Value::ServerError(error) => return Err(error.into()),
-                    reply => last = Some(reply),
-                }
-            }
-            last.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "no reply to several commands").into())
+        let reply = Box::pin(async move {
+            let mut replies = inner.req_packed_commands(&pipeline, 0, pipeline.len()).await?;
+            let error = replies.iter().position(|reply| matches!(reply, Value::ServerError(_)));
+            let reply =
+                if let Some(error) = error { Some(replies.swap_remove(error)) } else { replies.pop() };
+            reply.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "no reply to several commands").into())
         });
-        pending.finish(&reply);
-        reply
+        PendingCall { connection: self, reply: Some(reply), late }.await
+    }
+
+    /// The error of opening it: nothing was sent.
+    pub(super) fn opening_error(&self) -> Option<&RedisError> {
+        self.inner.as_ref().err()
     }
 
     /// Whether it must be closed.

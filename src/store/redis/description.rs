@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{
     Calendar, Policy, PolicyId,
-    algorithm::{Kind, Tier, gcra, metadata_list, sliding_log::MAX_COST},
+    algorithm::{DetailKind, Kind, Tier, gcra, metadata_list, sliding_log::MAX_COST},
 };
 
 /// The description of a policy for the script. A policy of another configuration, or an override, may have the same ID.
@@ -56,6 +56,16 @@ impl PolicyDescription {
             Kind::FixedWindow => self.tiers.len() == 1,
             _ => false,
         }
+    }
+
+    /// Whether its limits have a detail.
+    pub(super) fn has_detail(&self) -> bool {
+        self.kind.description().detail != DetailKind::None
+    }
+
+    /// Whether it never denies.
+    pub(super) fn is_shadow(&self) -> bool {
+        self.flags & 1 == 1
     }
 
     /// Bit 1: a shadow policy. Bit 2: `count_denied`.

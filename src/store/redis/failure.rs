@@ -33,6 +33,12 @@ impl Failure {
         Self::with(StoreFailure::Timeout, Unavailable::Timeout)
     }
 
+    /// There was no connection in time: nothing was sent.
+    pub(super) fn no_connection() -> Self {
+        let reason = CompactString::const_new("no connection within store.redis.timeout");
+        Self::with(StoreFailure::Timeout, Unavailable::Unreachable(reason))
+    }
+
     /// The batch was not sent in time, which says nothing about Redis.
     pub(super) fn overdue() -> Self {
         Self::with(StoreFailure::Overdue, Unavailable::Overdue)
@@ -102,7 +108,9 @@ impl Failure {
     pub(super) fn of_opening(error: RedisError) -> Self {
         let failure = Self::from(error);
         match failure.cause {
-            Unavailable::Connection(reason) => Self { cause: Unavailable::Unreachable(reason), ..failure },
+            Unavailable::Connection(reason) | Unavailable::Protocol(reason) => {
+                Self { cause: Unavailable::Unreachable(reason), ..failure }
+            }
             _ => failure,
         }
     }

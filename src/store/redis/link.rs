@@ -18,18 +18,18 @@ use bb8_redis::redis::{self, Value};
 use tokio::{
     sync::{Notify, oneshot::Receiver},
     task,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
 use super::{
-    batch::{Batch, BatchScope, DecisionReply, ReplyTime, time_of},
-    connection::{LinkConnection, Manager},
+    batch::{Batch, BatchScope, DecisionReply, Distributed, ReplyTime, time_of},
+    connection::{LateReply, LinkConnection, Manager, PendingReply},
     failure::{Failure, is_unknown_script, refuses_any_slots},
     script,
     topology::{RedisNode, Topology},
 };
 use crate::{
-    limit::{Check, Clock, SystemClock, Taken},
+    limit::{Check, Clock, Taken, WallClock},
     telemetry::metrics::{StoreFailure, StoreMetrics},
 };
 
@@ -42,6 +42,12 @@ const MAX_IN_FLIGHT: usize = 32;
 /// A batch waits for the previous one no longer than this part of the timeout. The rest of the timeout is for the round
 /// trip.
 const PATIENCE: u32 = 20;
+/// How long a batch that has timed out waits for its reply, to undo what it took.
+const LATE_FOR: Duration = Duration::from_secs(60);
+/// Most batches of a link that wait so.
+const MAX_LATE: usize = 256;
+/// Time between looks at the breaker before a batch is undone.
+const UNDO_AFTER: Duration = Duration::from_millis(50);
 
 /// The settings of a worker's links.
 pub(super) struct LinkConfig {
@@ -133,6 +139,8 @@ pub(super) struct Inner {
     server_time: Cell<i64>,
     /// Whether the last reply arrived in time for a round: then the next round waits for this link.
     is_prompt: Cell<bool>,
+    /// Batches that have timed out, and wait for their replies.
+    late: Cell<usize>,
 }
 
 /// A connection and the senders that use it.
@@ -175,8 +183,9 @@ impl NodeLink {
             queue: RefCell::default(),
             senders: Cell::new(0),
             sent: Cell::new(Instant::now()),
-            server_time: Cell::new(SystemClock::new().now()),
+            server_time: Cell::new(WallClock.now()),
             is_prompt: Cell::new(true),
+            late: Cell::new(0),
         }))
     }
 
@@ -281,41 +290,53 @@ impl Inner {
 
     /// The sender task: sends batches until the queue is empty.
     async fn send(self: Rc<Self>) {
-        let _guard = SenderGuard(&self.senders);
+        let _guard = CountGuard(&self.senders);
         let mut connection = None;
         loop {
             let next = self.queue.borrow_mut().pop_front();
-            let Some(batch) = next else { break };
+            let Some(mut batch) = next else { break };
             let (size, begun) = (batch.len(), Instant::now());
-            let mut round = None;
+            let (mut round, late) = (None, LateReply::default());
             self.sent.set(begun);
             let reply = if self.node.breaker.is_open() {
-                Err(Failure::breaker_open())
+                Some(Err(Failure::breaker_open()))
             } else if begun >= batch.deadline {
                 // Its requests have timed out: it would take units that no request gets.
-                Err(Failure::overdue())
+                Some(Err(Failure::overdue()))
             } else {
                 round = if self.is_prompt.get() { self.config.rounds.begin() } else { None };
-                let mut reply = pin!(self.call(&mut connection, &batch));
+                let mut reply = pin!(self.call(&mut connection, &batch, &late));
                 let in_time = timeout_at(self.patience_ends().min(batch.deadline), &mut reply).await;
                 self.is_prompt.set(in_time.is_ok());
                 match in_time {
-                    Ok(reply) => reply,
+                    Ok(reply) => Some(reply),
                     Err(_) => {
                         // Requests gathered meanwhile do not wait any longer, here and on other links.
                         round = None;
                         if !self.queue.borrow().is_empty() {
                             self.wake();
                         }
-                        timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
+                        timeout_at(batch.deadline, reply).await.ok()
                     }
                 }
             };
+            let late = late.take();
+            let reply = reply.unwrap_or_else(|| {
+                Err(if late.is_some() { Failure::timeout() } else { Failure::no_connection() })
+            });
             if connection.as_ref().is_some_and(SharedConnection::is_broken) {
                 self.release(connection.take());
             }
             let outcome = batch.distribute(reply);
             self.report(&outcome, size, begun);
+            match (outcome, late) {
+                (Ok(distributed), _) => self.undo(batch, &distributed),
+                (Err(_), Some(reply)) if self.late.get() < MAX_LATE => {
+                    self.late.set(self.late.get() + 1);
+                    task::spawn_local(Rc::clone(&self).undo_late(batch, reply));
+                }
+                (Err(_), _) => {}
+            }
             // The requests that follow these replies join the next round.
             task::yield_now().await;
             drop(round);
@@ -326,9 +347,38 @@ impl Inner {
         self.release(connection);
     }
 
+    /// Refunds what a batch took for requests that no longer wait for it. Tried once: what is not refunded counts.
+    fn undo(self: &Rc<Self>, batch: Batch, distributed: &Distributed) {
+        if let Some(undo) = batch.undo(distributed, Instant::now() + self.config.timeout) {
+            self.queue.borrow_mut().push_back(undo);
+            self.wake();
+        }
+    }
+
+    /// Waits for the reply to a batch that has timed out, and refunds what it took. Its connection is used for nothing
+    /// else.
+    async fn undo_late(self: Rc<Self>, mut batch: Batch, reply: PendingReply) {
+        let _guard = CountGuard(&self.late);
+        let ends = Instant::now() + LATE_FOR;
+        let Ok(Ok(reply)) = timeout_at(ends, reply).await else { return };
+        let Ok(distributed) = batch.distribute(Ok(reply)) else { return };
+        while self.node.breaker.is_open() {
+            if Instant::now() >= ends {
+                return;
+            }
+            sleep(UNDO_AFTER).await;
+        }
+        self.undo(batch, &distributed);
+    }
+
     /// Sends a batch on `connection`, or on a new one. If the server closed it before a byte was written, nothing was
     /// sent, and the batch is sent once more on another.
-    async fn call(&self, connection: &mut Option<SharedConnection>, batch: &Batch) -> Result<Value, Failure> {
+    async fn call(
+        &self,
+        connection: &mut Option<SharedConnection>,
+        batch: &Batch,
+        late: &LateReply,
+    ) -> Result<Value, Failure> {
         for _ in 0..MAX_ENDED {
             if connection.as_ref().is_some_and(SharedConnection::is_broken) {
                 self.release(connection.take());
@@ -338,7 +388,7 @@ impl Inner {
                 None => connection.insert(self.share_connection().await?),
             };
             let written = shared.0.written();
-            let reply = self.call_on(&shared.0, batch).await;
+            let reply = self.call_on(&shared.0, batch, late).await;
             if reply.is_ok() || !shared.0.has_ended() || shared.0.written() != written {
                 return reply;
             }
@@ -348,14 +398,19 @@ impl Inner {
 
     /// Sends a batch. If its windows of the calendar do not hold the server's time, nothing was taken, and it is sent once
     /// more, with windows about that time.
-    async fn call_on(&self, connection: &LinkConnection, batch: &Batch) -> Result<Value, Failure> {
-        let reply = self.run_script(connection, batch).await?;
+    async fn call_on(
+        &self,
+        connection: &LinkConnection,
+        batch: &Batch,
+        late: &LateReply,
+    ) -> Result<Value, Failure> {
+        let reply = self.run_script(connection, batch, late).await?;
         if !batch.has_calendar() {
             return Ok(reply);
         }
         match self.note_time(&reply) {
             Some(ReplyTime::NoWindow(_)) => {
-                let reply = self.run_script(connection, batch).await?;
+                let reply = self.run_script(connection, batch, late).await?;
                 match self.note_time(&reply) {
                     Some(ReplyTime::NoWindow(_)) => Err(Failure::no_window()),
                     _ => Ok(reply),
@@ -374,12 +429,17 @@ impl Inner {
         replied
     }
 
-    async fn run_script(&self, connection: &LinkConnection, batch: &Batch) -> Result<Value, Failure> {
-        let command = batch.command(&script::HASH, self.now(), self.server_time.get());
+    async fn run_script(
+        &self,
+        connection: &LinkConnection,
+        batch: &Batch,
+        late: &LateReply,
+    ) -> Result<Value, Failure> {
+        let command = || batch.command(&script::HASH, self.now(), self.server_time.get());
         let asking = || (batch.scope == BatchScope::Importing).then(|| redis::cmd("ASKING"));
         let mut reply = match asking() {
-            Some(asking) => connection.ask_after(vec![asking], &command).await,
-            None => connection.ask(&command).await,
+            Some(asking) => connection.ask_after(vec![asking], command(), late).await,
+            None => connection.ask(command(), late).await,
         };
         // The script was unknown, so nothing ran. One retry may not be enough if scripts are flushed repeatedly.
         for _ in 0..MAX_LOADS {
@@ -387,7 +447,7 @@ impl Inner {
                 break;
             }
             let before = [script::load_command()].into_iter().chain(asking()).collect();
-            reply = connection.ask_after(before, &command).await;
+            reply = connection.ask_after(before, command(), late).await;
         }
         reply.map_err(|error| {
             let has_any_slots = batch.scope == BatchScope::AnySlots;
@@ -437,11 +497,13 @@ impl Inner {
         loop {
             let connection = self.pool.get_owned().await.map_err(|error| match error {
                 RunError::User(error) => Failure::of_opening(error),
-                RunError::TimedOut => Failure::timeout(),
+                RunError::TimedOut => Failure::no_connection(),
             })?;
-            // The pool may return a connection that failed to open for an earlier caller. Then try again.
-            if !connection.failed_before(begun) {
-                return Ok(connection);
+            match connection.opening_error() {
+                None => return Ok(connection),
+                // It may have failed to open for an earlier caller. Then try again.
+                Some(_) if connection.failed_before(begun) => {}
+                Some(error) => return Err(Failure::of_opening(error.clone())),
             }
         }
     }
@@ -450,10 +512,10 @@ impl Inner {
         self.config.clock.as_ref().map(|clock| clock.now())
     }
 
-    fn report(&self, outcome: &Result<u64, Failure>, size: usize, begun: Instant) {
+    fn report(&self, outcome: &Result<Distributed, Failure>, size: usize, begun: Instant) {
         let (LinkConfig { metrics, topology, .. }, breaker) = (&*self.config, &self.node.breaker);
         match outcome {
-            Ok(discarded) => {
+            Ok(Distributed { discarded, .. }) => {
                 breaker.succeeded();
                 self.node.decisions.fetch_add(size as u64, Relaxed);
                 metrics.replied(size, begun.elapsed(), *discarded);
@@ -481,8 +543,8 @@ impl Inner {
     }
 }
 
-/// Counts a sender task while it runs. Without it, a task that panicked would still count, and no other would start.
-struct SenderGuard<'a>(&'a Cell<usize>);
+/// Counts a task while it runs. Without it, a task that panicked would still count, and no other would start.
+struct CountGuard<'a>(&'a Cell<usize>);
 
 /// A sender that waits for the pool. When this is dropped, the other waiting senders check again.
 struct OpeningGuard<'a>(&'a Inner);
@@ -501,7 +563,7 @@ impl Drop for OpeningGuard<'_> {
     }
 }
 
-impl Drop for SenderGuard<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }

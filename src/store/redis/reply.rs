@@ -74,6 +74,25 @@ fn status(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> TierStatus {
     }
 }
 
+/// By how much the limit's own time is ahead of `now`, in microseconds: the clock was set back. `numbers` are those of a
+/// request that it has admitted.
+pub(super) fn ahead(policy: &Policy, numbers: &[i64], now: i64) -> i64 {
+    let each = numbers.chunks_exact(policy.kind.description().reply_width);
+    let each = policy.tiers.iter().enumerate().zip(each).map(|((index, tier), numbers)| {
+        match (policy.kind, numbers) {
+            (Kind::Concurrency, _) => 0,
+            (Kind::SlidingCounter, &[_, _, passed]) => passed.saturating_neg(),
+            (Kind::CalendarWindow, &[_, left]) if let Some(calendar) = policy.calendar(index) => {
+                calendar.bounds(now).start(now.saturating_add(left)).saturating_sub(now)
+            }
+            (_, &[_, left]) => left - tier.window,
+            (_, &[_, _, ahead, ..]) => ahead,
+            _ => 0,
+        }
+    });
+    each.fold(0, i64::max)
+}
+
 /// Whether units of any tier are used.
 pub(super) fn is_used(policy: &Policy, numbers: &[i64]) -> bool {
     (0..policy.tiers.len()).any(|tier| used(policy, numbers, tier) > 0)

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     batch::{BatchScope, DecisionReply},
+    connection::LateReply,
     failure::{Failure, Reroute},
     key,
     link::{LinkConfig, NodeLink, SendRounds},
@@ -293,8 +294,11 @@ impl Routing {
             loop {
                 let connection = link.connection().await?;
                 let reply = match is_importing {
-                    true => connection.ask_after(vec![redis::cmd("ASKING")], command).await,
-                    false => connection.ask(command).await,
+                    true => {
+                        let asking = vec![redis::cmd("ASKING")];
+                        connection.ask_after(asking, command.clone(), &LateReply::default()).await
+                    }
+                    false => connection.ask(command.clone(), &LateReply::default()).await,
                 };
                 let failure = match reply {
                     Ok(reply) => {

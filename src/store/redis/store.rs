@@ -9,7 +9,9 @@ use tokio::time::timeout;
 
 use super::{
     batch::{BatchScope, RequestReply},
-    channel, entry,
+    channel,
+    connection::LateReply,
+    entry,
     failure::Failure,
     key,
     link::NodeLink,
@@ -20,8 +22,8 @@ use super::{
 use crate::{
     config::model,
     limit::{
-        Check, ClearedLimit, Clock, Decision, DecisionSource, LimitUsage, Policy, Store, StoreAdmin, Taken,
-        Unavailable,
+        Check, ClearedLimit, Clock, Decision, DecisionSource, LimitUsage, Policy, Receipt, Store, StoreAdmin,
+        Taken, Unavailable,
         algorithm::{Detail, Verdict, metadata_list::Entry},
     },
     telemetry::metrics::StoreMetrics,
@@ -133,7 +135,9 @@ impl RedisStore {
         loop {
             let mut command = redis::cmd("SCAN");
             command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-            let scan = async { Ok::<_, Failure>(link.connection().await?.ask(&command).await?) };
+            let scan = async {
+                Ok::<_, Failure>(link.connection().await?.ask(command, &LateReply::default()).await?)
+            };
             let reply = timeout(self.routing.timeout(), scan).await.map_err(|_| Failure::timeout())??;
             let (next, keys): (u64, Vec<Vec<u8>>) =
                 redis::from_redis_value(reply).map_err(|error| Failure::protocol(error.to_string()))?;
@@ -186,6 +190,7 @@ fn to_decision(
 ) -> Decision {
     let (admitted, mut rest) = (reply.admitted, reply.numbers.as_slice());
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
+    let mut times: SmallVec<[i64; 4]> = SmallVec::new();
     for (index, &cost) in costs.iter().enumerate() {
         // The first check on a limit has its policy.
         let Some(check) =
@@ -196,12 +201,19 @@ fn to_decision(
         let (own, others) = rest.split_at(reply::width(check.policy).min(rest.len()));
         rest = others;
         let verdict = reply::verdict(check.policy, own, cost);
+        let is_taken = admitted && verdict.admitted && cost > 0;
+        let ahead = if is_taken { reply::ahead(check.policy, own, reply.time) } else { 0 };
+        times.push(reply.time.saturating_add(ahead));
         // The request was denied by another check: report this limit's current status.
         let took_nothing = !admitted && verdict.admitted;
         verdicts.push(if took_nothing { reply::verdict(check.policy, own, 0) } else { verdict });
     }
     let verdicts = limit_of_check.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
-    Decision { admitted, source: DecisionSource::Store, time: reply.time, verdicts, parts: None }
+    let source = DecisionSource::Store;
+    let receipt = |&limit: &usize| Receipt { source, time: times.get(limit).copied().unwrap_or(reply.time) };
+    let is_ahead = times.iter().any(|&time| time > reply.time);
+    let parts = is_ahead.then(|| limit_of_check.iter().map(receipt).collect());
+    Decision { admitted, source, time: reply.time, verdicts, parts }
 }
 
 impl Store for RedisStore {

@@ -28,6 +28,10 @@ on_topologies!(shared [server cluster]
 );
 
 on_own_servers!([sentinel cluster] settlements_wait_for_another_primary);
+on_own_servers!(
+    decisions_that_have_timed_out_are_undone_by_their_late_replies,
+    costs_wait_for_servers_that_refuse_connections,
+);
 
 const STREAMS: usize = 200;
 const CUSTOMERS: [&str; 5] = ["ada", "bob", "cleo", "dan", "eve"];
@@ -604,6 +608,77 @@ fn what_was_sent_and_has_no_reply_is_lost_and_counted() {
     relay.stall(false);
     // A lost one may have been made all the same.
     eventually("the others are settled", || is_settled(&site, &plans, false));
+}
+
+/// The fallback decides about requests while Redis stands still. What Redis decides about them later is undone.
+fn decisions_that_have_timed_out_are_undone_by_their_late_replies(redis: &mut Deployment) {
+    let origin = Origin::start(|conn| serve(conn, &Mutex::new(open_gates())));
+    let yaml = config(&origin, &redis.settings(), LIMIT).replace("timeout: 5s", "timeout: 100ms");
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    let ask = |limit| {
+        let plan = Plan { tokens: 10, limit, ..Plan::of(1, Fate::Complete) };
+        assert_eq!(Client::connect(tollgate.address).send(plan.request()).reply().status, 200);
+    };
+    let by_store = || {
+        let each = ROUTES.map(|policy| {
+            format!("tollgate_decisions_total{{policy=\"{policy}\",verdict=\"allowed\",source=\"store\"}}")
+        });
+        each.map(|name| tollgate.metric(&name)).iter().sum::<f64>()
+    };
+    // Of other limits, on all nodes: so the connections are open.
+    for number in 0..32 {
+        eventually("Redis decides", || {
+            let before = by_store();
+            ROUTES.iter().for_each(|route| ask((route, &*format!("warm{number}").leak())));
+            by_store() == before + 2.0
+        });
+    }
+    redis.pause();
+    thread::scope(|scope| limits().for_each(|limit| drop(scope.spawn(move || ask(limit)))));
+    redis.resume();
+    eventually("what Redis has decided late is undone", || {
+        let keys = redis.keys();
+        // Those that were sent at all have keys.
+        let late = limits().filter(|(_, customer)| keys.iter().any(|key| key.contains(customer)));
+        let mut used = late.map(|(route, customer)| used(&tollgate, route, customer)).peekable();
+        used.peek().is_some() && used.all(|used| used == Some(0))
+    });
+}
+
+/// Their end was noticed, so that nothing is written to them: it is kept, and sent when they are back, empty.
+fn costs_wait_for_servers_that_refuse_connections(redis: &mut Deployment) {
+    let gates = Arc::<Mutex<Gates>>::default();
+    let of_origin = Arc::clone(&gates);
+    let origin = Origin::start(move |conn| serve(conn, &of_origin));
+    let settings = format!("{}, breaker: {{ failures: 1000000 }}", redis.settings());
+    let tollgate = Tollgate::start(Config::yaml(config(&origin, &settings, LIMIT)));
+    let plans: Vec<Plan> =
+        limits().map(|limit| Plan { tokens: 180, limit, ..Plan::of(1, Fate::Complete) }).collect();
+    let used = |plan: &Plan| used(&tollgate, plan.limit.0, plan.limit.1);
+    let mut clients = Vec::new();
+    for plan in &plans {
+        eventually("Redis decides", || used(plan) == Some(0));
+        clients.push(begin(Client::connect(tollgate.address), *plan).unwrap().unwrap());
+        assert_eq!(used(plan), Some(RESERVED));
+    }
+    redis.kill();
+    let refused = Plan { limit: ("fixed", "nobody"), ..Plan::of(0, Fate::Refused) };
+    let failures = || tollgate.metric("tollgate_store_errors_total{kind=\"connection\"}");
+    eventually("it knows that they are away", || {
+        assert!(begin(Client::connect(tollgate.address), refused).is_none());
+        failures() > 8.0
+    });
+    gates.lock().unwrap().end.open();
+    for client in &mut clients {
+        while client.chunk().unwrap().is_some() {}
+    }
+    let before = failures();
+    eventually("they have been tried", || failures() > before);
+    redis.restart();
+    for plan in &plans {
+        becomes(Some(180 - RESERVED), || used(plan));
+    }
+    assert_eq!(tollgate.metric("tollgate_cost_settlements_lost_total"), 0.0);
 }
 
 /// Of the share of an instance, which the reservation is more than.

@@ -126,10 +126,23 @@ fn a_client_that_leaves_pays_the_bytes_that_have_passed(redis: Option<&Deploymen
     assert_eq!(units(&tollgate, "tokens").charged, 3 * MIB + 20);
 }
 
+/// The upstream gets each request, and closes its connection.
+fn a_request_without_a_response_costs_no_bytes(redis: Option<&Deployment>) {
+    let origin = Origin::start(|conn| conn.head().map(drop));
+    let tollgate = start(redis, origin.address, POLICIES);
+    for _ in 0..20 {
+        assert_eq!(get(tollgate.address, "/", &[("x-user", "ann")]).status, 502);
+    }
+    settles(&tollgate, "tokens", "ann", 0);
+    let units = units(&tollgate, "tokens");
+    assert_eq!((units.charged, units.missing, units.open), (0, 0, 0));
+}
+
 on_each_store!(
     steps_are_charged_while_downloads_are_under_way,
     a_download_beyond_the_limit_is_never_cut,
     a_client_that_leaves_pays_the_bytes_that_have_passed,
+    a_request_without_a_response_costs_no_bytes,
 );
 
 #[test]

@@ -46,6 +46,7 @@ macro_rules! store_suite {
                 rules::a_raised_or_lowered_limit_takes_effect_at_once,
                 rules::all_tiers_hold,
                 rules::policies_and_identifiers_are_apart,
+                rules::counts_of_another_unit_are_apart,
                 rules::a_reset_clears_a_limit_and_its_composites,
                 rules::what_is_cleared_is_one_limit_alone,
                 rules::metadata_lists_say_who_filled_them,
@@ -108,6 +109,8 @@ macro_rules! store_suite {
                 refunds::a_refunded_value_was_not_seen,
                 refunds::a_value_that_another_request_relies_on_stays,
                 refunds::refunds_go_before_what_is_taken,
+                refunds::a_clock_that_was_set_back_loses_no_refund,
+                settlements::an_excess_is_one_limit_of_each_tier_at_most,
                 settlements::settlements_agree_with_the_definition,
             );
         }

@@ -1,12 +1,18 @@
 //! What was taken and is refunded, since it turned out not to count.
 
 use tollgate::{
-    config::model::Algorithm::{Distinct, FixedWindow, MetadataList, SlidingLog, SlidingWindow},
-    limit::{Check, algorithm::Detail},
+    config::model::{
+        Algorithm::{Distinct, FixedWindow, MetadataList, SlidingLog, SlidingWindow},
+        CalendarUnit, Window,
+    },
+    limit::{
+        Check,
+        algorithm::{Detail, Kind},
+    },
 };
 
 use super::{
-    ALGORITHMS, Harness, SECOND, Subject, entry,
+    ALGORITHMS, Harness, SECOND, Subject, calendar_policy, entry,
     harness::{GCRA, START, check, member_check, refunding},
     policy, with,
 };
@@ -190,4 +196,44 @@ pub(crate) fn refunds_go_before_what_is_taken<S: Subject>() {
         }
         assert_eq!(harness.used(&policy, "ip:1"), 2, "{algorithm:?}");
     }
+}
+
+/// As after a failover to a server whose clock is slower: its time lies before the windows that have begun.
+pub(crate) fn a_clock_that_was_set_back_loses_no_refund<S: Subject>() {
+    let day = refunding(&calendar_policy("day", "UTC", 1, &[(100, Window::Calendar(CalendarUnit::Day))]));
+    let others = ALGORITHMS.map(|algorithm| refunding(&policy("p", algorithm, &[(100, SECOND)])));
+    let tiers = refunding(&policy("tiers", FixedWindow, &[(100, SECOND), (100, 60 * SECOND)]));
+    let horizons = SlidingWindow { buckets: 10 };
+    let horizons = refunding(&policy("horizons", horizons, &[(100, SECOND), (100, 60 * SECOND)]));
+    for policy in others.iter().chain([&day, &tiers, &horizons]) {
+        for (back, later) in [(-1, -1), (-200_000, -200_000), (-200_000, 10_000), (-200_000, 600_000)] {
+            let harness = Harness::<S>::new();
+            harness.at(10).take(policy, "ip:1", 10);
+            let checks = [check(policy, "ip:1", 50)];
+            let decision = harness.at(back).decide(&checks);
+            assert!(decision.admitted);
+            harness.at(later).settle(&checks, decision.receipt(0), 5);
+            let left = match policy.kind {
+                // What may have drained meanwhile is not refunded.
+                Kind::Gcra { .. } if later == 600_000 => 1,
+                // The harness refunds the others as a whole.
+                _ => {
+                    if policy.kind.can_settle() {
+                        15
+                    } else {
+                        10
+                    }
+                }
+            };
+            let used = harness.used(policy, "ip:1");
+            assert_eq!(used, left, "{}: back {back}, settled {later}", policy.kind.description().name);
+        }
+    }
+    let harness = Harness::<S>::new();
+    let policy = refunding(&policy("p", Distinct, &[(2, SECOND)]));
+    harness.at(10).enter(&policy, "ip:1", 1);
+    let checks = [member_check(&policy, "ip:1", 2)];
+    let receipt = harness.at(-200_000).decide(&checks).receipt(0);
+    harness.refund(&checks, receipt);
+    assert_eq!(harness.used(&policy, "ip:1"), 1);
 }

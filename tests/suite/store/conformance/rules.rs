@@ -1,8 +1,11 @@
 //! What is admitted, what is taken, and what is left alone.
 
 use tollgate::{
-    config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
-    limit::{Check, ClearedLimit, algorithm::Detail},
+    config::{
+        SystemLookup,
+        model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
+    },
+    limit::{Check, ClearedLimit, Policy, PolicyId, algorithm::Detail},
 };
 
 use super::{
@@ -274,4 +277,37 @@ pub(crate) fn metadata_lists_say_who_filled_them<S: Subject>() {
 
 fn logged(check: Check<'_>) -> Check<'_> {
     Check { detail: Detail::Entry(entry(START, "mallory")), ..check }
+}
+
+/// A reload may change what a policy counts: bytes that were used are not requests.
+pub(crate) fn counts_of_another_unit_are_apart<S: Subject>() {
+    let of = |settings: &str| {
+        let yaml = format!(
+            "upstreams: {{ u: {{ endpoints: [\"http://127.0.0.1:1\"] }} }}
+trusted_proxies: [127.0.0.1]
+user: [{{ header: x-user }}]
+routes: [{{ path: /*, upstream: u, policies: [p] }}]
+policies: {{ p: {{ key: ip, {settings} }} }}"
+        );
+        let config = tollgate::config::parse("proxy.yaml", &yaml, &SystemLookup).unwrap();
+        let mut policy = Policy::all(config.policies.iter().map(AsRef::as_ref)).remove(0);
+        let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(u32::from(byte));
+        policy.id = PolicyId(policy.shape.bytes().fold(7, hash));
+        policy
+    };
+    let units = [
+        "algorithm: fixed_window, limit: 1000/1d",
+        "algorithm: fixed_window, limit: 1GiB/1d, cost: { response: bytes, reserve: 1KiB }",
+        "algorithm: fixed_window, limit: 1000/1d, cost: { response: openai, reserve: 1 }",
+        "algorithm: fixed_window, limit: 1000/1d, cost: { header: x-cost, max: 9 }",
+        "algorithm: distinct, limit: 1000/1d, value: user",
+        "algorithm: distinct, limit: 1000/1d, value: path",
+    ];
+    let harness = Harness::<S>::new();
+    for (nth, unit) in units.into_iter().enumerate() {
+        let policy = of(unit);
+        assert_eq!(harness.used(&policy, "ip:1"), 0, "{unit}");
+        assert!(harness.enter(&policy, "ip:1", nth as u128).admitted);
+        assert_eq!(harness.used(&of(unit), "ip:1"), 1, "{unit}");
+    }
 }

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tollgate::{
-    config::model::Algorithm::{FixedWindow, Gcra, SingleCounter, SlidingCounter, SlidingWindow},
+    config::model::{
+        Algorithm::{FixedWindow, Gcra, SingleCounter, SlidingCounter, SlidingWindow},
+        CalendarUnit, Window,
+    },
     limit::{
         Policy, Receipt,
         algorithm::{Kind, Tier},
@@ -13,7 +16,7 @@ use tollgate::{
 };
 
 use super::{
-    Harness, SECOND, Subject,
+    Harness, SECOND, Subject, calendar_policy,
     harness::{START, check},
     policy,
 };
@@ -119,14 +122,24 @@ impl<'p> Model<'p> {
     }
 
     fn charge(&mut self, now: i64, units: u64) {
-        let window = self.policy.tiers[0].window;
+        self.charge_each(now, |_| units);
+    }
+
+    /// Charges what a response costs beyond its reservation: of each tier, one limit at most.
+    fn charge_excess(&mut self, now: i64, units: u64) {
+        self.charge_each(now, |Tier { limit, .. }| units.min(limit));
+    }
+
+    fn charge_each(&mut self, now: i64, units_of: impl Fn(Tier) -> u64) {
+        let Tier { window, .. } = self.policy.tiers[0];
+        let units = units_of(self.policy.tiers[0]);
         if now >= self.window.0 + window || self.window.1 == 0 {
             self.window = (now, 0);
         }
         self.window.1 += units;
         self.level = (now, self.level(now) + i128::from(units) * i128::from(window));
         for tier in 0..self.policy.tiers.len() {
-            *self.parts.entry((tier, self.part(tier, now))).or_default() += units;
+            *self.parts.entry((tier, self.part(tier, now))).or_default() += units_of(self.policy.tiers[tier]);
         }
     }
 
@@ -221,13 +234,12 @@ fn replay<S: Subject>(policies: &[Policy], steps: &[Step]) -> Result<(), TestCas
                 let Some(nth) = open.len().checked_sub(ago + 1) else { continue };
                 let Taken { policy: index, cost, receipt } = open.remove(nth);
                 let (policy, model) = (&policies[index], &mut models[index]);
-                // As the proxy does. Redis counts exactly up to 2⁵³.
-                let actual = actual.min(cost + model.limit(0));
+                // Redis counts exactly up to 2⁵³.
                 let is_exact = model.used(policy.tiers.len() - 1, now) + actual < 1 << 53;
                 let actual = if is_exact { actual } else { cost };
                 harness.settle(&[check(policy, "ip:1", cost)], receipt, actual);
                 match actual.checked_sub(cost) {
-                    Some(more) => model.charge(now, more),
+                    Some(more) => model.charge_excess(now, more),
                     None => model.refund(now, receipt.time, cost - actual),
                 }
                 index
@@ -248,4 +260,41 @@ fn replay<S: Subject>(policies: &[Policy], steps: &[Step]) -> Result<(), TestCas
         prop_assert_eq!(verdict.remaining, model.limit(tier).saturating_sub(peek.used), "{}", policy.name);
     }
     Ok(())
+}
+
+/// A response of more than the smallest limit counts in full where the limit is larger.
+pub(crate) fn an_excess_is_one_limit_of_each_tier_at_most<S: Subject>() {
+    let buckets = SlidingWindow { buckets: 10 };
+    let tiers = [(2_000, 60 * SECOND), (60_000, 86_400 * SECOND)];
+    let policies = [
+        policy("window", buckets, &tiers),
+        policy("fixed", FixedWindow, &tiers),
+        calendar_policy(
+            "calendar",
+            "UTC",
+            1,
+            &[
+                (2_000, Window::Length(Duration::from_secs(60))),
+                (60_000, Window::Calendar(CalendarUnit::Day)),
+            ],
+        ),
+    ];
+    for policy in &policies {
+        let harness = Harness::<S>::new();
+        let checks = [check(policy, "ip:1", 1_000)];
+        let receipt = harness.decide(&checks).receipt(0);
+        harness.settle(&checks, receipt, 50_010);
+        let wide = |tier: usize| {
+            let mut wide = policy.clone();
+            wide.tiers
+                .iter_mut()
+                .enumerate()
+                .filter(|(other, _)| *other != tier)
+                .for_each(|(_, tier)| tier.limit = 1 << 31);
+            harness.used(&wide, "ip:1")
+        };
+        assert_eq!([wide(0), wide(1)], [3_000, 50_010], "{}", policy.name);
+        harness.settle(&checks, receipt, 1 << 40);
+        assert_eq!(wide(1), 110_010, "{}", policy.name);
+    }
 }
