@@ -61,9 +61,9 @@ impl PendingCheck<'_> {
                 shard.count_denied(&self.name, self.found, policy, now, self.cost);
             }
             self.verdict = read(shard, shard.state(&self.name, self.found), self.check, now, self.cost);
-            shard.protect(&self.name, self.found, now, &self.verdict);
+            shard.protect(&self.name, self.found, policy, now, &self.verdict);
         } else if self.verdict.remaining == 0 {
-            shard.protect(&self.name, self.found, now, &self.verdict);
+            shard.protect(&self.name, self.found, policy, now, &self.verdict);
         }
     }
 }

@@ -64,9 +64,10 @@ pub(super) struct Slot {
     pub(super) state: LimitState,
     /// When the state expires: from then on it counts nothing.
     pub(super) expires_at: i64,
-    /// The least rank is evicted first. Of a slot at its limit: when units are free again. Of any other: the units
-    /// used, since as many more would be admitted after an eviction. A flood of new keys evicts its own, which are used
-    /// once. Ranks of the two kinds are not compared with each other.
+    /// The least rank is evicted first; of equal ranks, the slot that expires first. Of a slot at its limit: when units
+    /// are free again. Of any other: the share of the limit that is used, since so much more would be admitted after an
+    /// eviction: units of several policies can't be compared. A flood of new keys evicts its own, which are used once.
+    /// Ranks of the two kinds are not compared with each other.
     rank: i64,
 }
 
@@ -214,7 +215,7 @@ impl StoreShard {
         let grown = slot.state.heap_bytes();
         self.discarded += u64::from(discards);
         self.count_entries(entries, stored);
-        self.update_protection(index, now, verdict);
+        self.update_protection(index, policy, now, verdict);
         self.settle(name, now, bytes, grown);
     }
 
@@ -270,7 +271,7 @@ impl StoreShard {
         let Some(index) = self.find(name) else { return };
         let verdict =
             self.with_rule(check.policy, now, |rule| self.state_at(index).read(rule, now, 0, &check.detail));
-        self.update_protection(index, now, &verdict);
+        self.update_protection(index, check.policy, now, &verdict);
     }
 
     /// Refunds `cost` units of those that `check` took at the time `at`.
@@ -300,7 +301,7 @@ impl StoreShard {
             let slot = &mut self.slots[index];
             slot.expires_at = slot.state.expires_at(rule, check.policy.slowest_tier());
             let verdict = slot.state.read(rule, now, 0, &check.detail);
-            self.update_protection(index, now, &verdict);
+            self.update_protection(index, check.policy, now, &verdict);
         } else if was_used {
             self.remove(index);
         }
@@ -313,13 +314,14 @@ impl StoreShard {
         &mut self,
         name: &LimitName<'_>,
         found: Option<usize>,
+        policy: &Policy,
         now: i64,
         verdict: &Verdict,
     ) {
         if let Some(index) = self.locate(name, found)
             && index >= self.at_limit
         {
-            self.update_protection(index, now, verdict);
+            self.update_protection(index, policy, now, verdict);
         }
     }
 
@@ -332,7 +334,7 @@ impl StoreShard {
     }
 
     /// Protects the slot from eviction if its limit has nothing remaining; else ends its protection.
-    fn update_protection(&mut self, index: usize, now: i64, verdict: &Verdict) {
+    fn update_protection(&mut self, index: usize, policy: &Policy, now: i64, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
         let slot = &mut self.slots[index];
         if is_at_limit {
@@ -347,8 +349,17 @@ impl StoreShard {
                 self.at_limit += 1;
             }
         } else {
-            let used = verdict.limit.saturating_sub(verdict.remaining);
-            slot.rank = i64::try_from(used).unwrap_or(USED_UP);
+            slot.rank = match policy.tiers.len() {
+                1 => share_rank(verdict.limit.saturating_sub(verdict.remaining), verdict.limit),
+                // The verdict is that of the tier with the fewest units left.
+                _ => policy.with_rule(now, |rule| {
+                    let ranks = rule.tiers.iter().enumerate();
+                    let ranks = ranks.map(|(tier, Tier { limit, .. })| {
+                        share_rank(slot.state.used(rule, tier, now), *limit)
+                    });
+                    ranks.max().unwrap_or_default()
+                }),
+            };
             if index < self.at_limit {
                 self.unprotect(index);
             }
@@ -570,6 +581,13 @@ impl StoreShard {
     pub(super) fn counted_bytes(&self) -> usize {
         map_bytes(self.room, self.has_gaps) + self.slots.iter().map(heap_bytes).sum::<usize>()
     }
+}
+
+/// The rank of a share of a limit: 0 for more than a half, -1 for more than a quarter, and so on. Limits that are about
+/// equally used are ranked by their expiry: after an eviction, the one with the longer window admits too much for longer.
+fn share_rank(used: u64, limit: u64) -> i64 {
+    let parts = limit.checked_div(used).unwrap_or(u64::MAX).max(1);
+    -i64::from(parts.ilog2())
 }
 
 /// Bytes of a slot in the map.

@@ -90,6 +90,41 @@ fn a_sweep_removes_what_is_over_of_every_algorithm_and_nothing_before() {
     }
 }
 
+/// Units of several policies can't be compared: a request is one, and a response has millions of bytes.
+#[test]
+fn a_month_that_is_nearly_used_up_outlasts_a_flood_of_bytes_and_of_minutes() {
+    const MONTH: u64 = 30 * 24 * 60 * MINUTE;
+    let bytes = policy("bytes", SingleCounter, &[(1_000_000_000, 60 * MINUTE)]);
+    let minute = policy("minute", SingleCounter, &[(60, MINUTE)]);
+    let months = [
+        policy("month", FixedWindow, &[(1_000, MONTH)]),
+        // The second has fewer units left, and is hardly used.
+        policy("tiers", FixedWindow, &[(50, SECOND), (1_000, MONTH)]),
+    ];
+    let take = |store: &MemoryStore, policy: &Policy, identifier: &str, cost| {
+        let check = Check { policy, identifier: identifier.into(), cost, detail: Detail::None };
+        store.decide_now(&[check]).admitted
+    };
+    for month in &months {
+        let (clock, store) = store(2_000);
+        let wait_and_take = |cost| {
+            clock.advance(100_000);
+            take(&store, month, "ip:customer", cost)
+        };
+        assert!((0..900).all(|_| wait_and_take(1)));
+        for i in 0..6_000 {
+            let (cost, of_minute) = if i % 2 == 0 { (5_000_000, 1) } else { (900_000_000, 57) };
+            assert!(take(&store, &bytes, &format!("ip:{i}"), cost));
+            assert!(take(&store, &minute, &format!("ip:{i}"), of_minute));
+        }
+        assert!(store.stats().dropped >= 4_000, "{:?}", store.stats());
+        for left in [50, 50, 0] {
+            clock.advance(1_000_000);
+            assert_eq!(wait_and_take(50), left > 0, "{}: {left}", month.name);
+        }
+    }
+}
+
 #[test]
 fn even_a_store_full_of_denials_but_for_one_keeps_them_all() {
     let policy = policy("p", SlidingLog, &[(2, MINUTE)]);
