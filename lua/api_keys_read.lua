@@ -22,10 +22,12 @@ end
 local is_known = reply[1] == ARGV[2] and (ARGV[4] == '1' or tonumber(ARGV[1]) <= (tonumber(reply[2]) or 0))
 local from = is_known and ARGV[1] or '0'
 if has_type(order, 'zset') and has_type(records, 'hash') then
-  local found = redis.call('ZRANGEBYSCORE', order, '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+  local found = redis.call('ZRANGEBYSCORE', order, '(' .. from, '9007199254740991', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
   for at = 1, #found, 2 do
     reply[#reply + 1] = string.format('%.0f', tonumber(found[at + 1]))
-    reply[#reply + 1] = redis.call('HGET', records, found[at]) or ''
+    local record = redis.call('HGET', records, found[at]) or ''
+    -- No instance writes longer ones: 16 KiB and three numbers.
+    reply[#reply + 1] = #record <= 16448 and record or ''
   end
 end
 return reply

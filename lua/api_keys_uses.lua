@@ -10,7 +10,9 @@ local this_minute = math.floor(redis.call('TIME')[1] / 60)
 remove_other_type(uses, 'zset')
 for base = 2, #ARGV - 1, 2 do
   local id, minute = ARGV[base], math.min(tonumber(ARGV[base + 1]), this_minute)
-  if (tonumber(redis.call('ZSCORE', uses, id) or 0) or 0) < minute then
+  local known = tonumber(redis.call('ZSCORE', uses, id) or '') or 0
+  -- No instance writes a later minute than this one.
+  if known < minute or known > this_minute then
     redis.call('ZADD', uses, string.format('%.0f', minute), id)
   end
 end

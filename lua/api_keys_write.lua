@@ -29,7 +29,7 @@ local function holds(stored, stamp)
   for at = 1, #stamp do
     local has, new = tonumber(numbers[at] or ''), tonumber(stamp[at])
     if has ~= new then
-      return has ~= nil and has > new
+      return has ~= nil and has <= 9007199254740992 and has > new
     end
   end
   return true
@@ -44,8 +44,9 @@ end
 if not read_version(version) then
   -- The version alone was lost: the numbers go on above those of the keys.
   local last = redis.call('ZRANGE', order, -1, -1, 'WITHSCORES')
-  if last[2] then
-    redis.call('HSET', version, 'epoch', ARGV[3], 'n', whole(tonumber(last[2])))
+  local n = tonumber(last[2] or '')
+  if n and n >= 0 and n < 9007199254740992 then
+    redis.call('HSET', version, 'epoch', ARGV[3], 'n', whole(n))
   end
 end
 for base = 5, #ARGV - WIDTH + 1, WIDTH do

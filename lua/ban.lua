@@ -15,21 +15,22 @@ local refused = 0
 
 -- When a ban began; 0 if there is none.
 local function began(ban)
-  return tonumber(string.match(redis.call('HGET', details, ban) or '', '^(%d+) ') or 0)
+  local time = tonumber(string.match(redis.call('HGET', details, ban) or '', '^(%d+) ') or '')
+  return time and time <= 9007199254740992 and time or 0
 end
 
 -- Stores a ban, unless there is one that ends later, or the same ban by another clock; or there is a manual one, and
 -- this is not; or it was lifted since it began. Of two manual ones the one that began later wins: it is the operators'
 -- latest decision.
 local function merge(key, ban, lasts, since, level, rule, json)
-  if since <= (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) then
+  if since <= time_in(lifts, key) then
     if not redis.call('ZSCORE', bans, ban) then
       -- The instance that sent the ban still has it.
       publish_change(channel, new_epoch, 'lifted', key)
     end
     return
   end
-  local known, ends = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0, now + lasts
+  local known, ends = time_in(bans, ban), now + lasts
   local holds = known + 1000000 >= ends
   if is_manual(ban) then
     holds = level > 0 or began(ban) >= since or math.abs(known - ends) <= 1000000
@@ -60,7 +61,7 @@ local function lift(ban, lifted_at)
 end
 
 local function remember_lift(key, lifted_at)
-  local known = tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0
+  local known = time_in(lifts, key)
   redis.call('ZADD', lifts, whole(math.max(known, lifted_at)), key)
   redis.call('ZREMRANGEBYSCORE', lifts, '-inf', whole(now - 86400000000))
   redis.call('ZREMRANGEBYRANK', lifts, 0, -max_bans - 1)
@@ -74,7 +75,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   if action == 'lift' or action == 'forget' then
     local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
     -- A lift that an instance sends again keeps the counts since then.
-    local is_known = (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) + 1000000 >= now - ago
+    local is_known = time_in(lifts, key) + 1000000 >= now - ago
     if action == 'lift' then
       remember_lift(key, now - ago)
     end

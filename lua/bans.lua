@@ -25,7 +25,9 @@ if tonumber(ARGV[2]) > 0 and has_type(bans, 'zset') and has_type(details, 'hash'
   for at = 1, #found, 2 do
     reply[#reply + 1] = found[at]
     reply[#reply + 1] = string.format('%.0f', tonumber(found[at + 1]))
-    reply[#reply + 1] = redis.call('HGET', details, found[at]) or ''
+    local text = redis.call('HGET', details, found[at]) or ''
+    -- No instance writes longer ones.
+    reply[#reply + 1] = #text <= 16384 and text or ''
   end
 end
 return reply

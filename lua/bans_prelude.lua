@@ -38,6 +38,12 @@ local function publish_change(channel, new_epoch, ...)
   redis.pcall('PUBLISH', channel, change)
 end
 
+-- When a member of a sorted set ends. 0 if it is not there, or another program has written a time that is none.
+local function time_in(set, member)
+  local time = tonumber(redis.call('ZSCORE', set, member) or '')
+  return time and time >= 0 and time <= 9007199254740992 and time or 0
+end
+
 local function is_user(key)
   return string.sub(key, 1, 5) == 'user:'
 end
@@ -79,7 +85,7 @@ local function make_room(channel, new_epoch, class, max_bans, ends)
   if redis.call('ZCARD', class) < max_bans then
     return true
   end
-  if first_ends >= ends then
+  if not first or first_ends >= ends then
     return false
   end
   remove_ban(first)
@@ -111,7 +117,7 @@ end
 
 -- Whether this ban is manual and has not ended.
 local function is_manual(ban)
-  return (tonumber(redis.call('ZSCORE', manual, ban) or 0) or 0) > now and redis.call('ZSCORE', bans, ban)
+  return time_in(manual, ban) > now and redis.call('ZSCORE', bans, ban)
 end
 
 -- The ladders of a key, by rule.
@@ -128,7 +134,7 @@ local function valid_or_empty(ladder)
   end
   for at = 1, 5 + BUCKETS do
     local number = ladder[at]
-    if type(number) ~= 'number' or number ~= number or number < 0 or number > 9007199254740992 then
+    if type(number) ~= 'number' or number % 1 ~= 0 or number < 0 or number > 9007199254740992 then
       return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
     end
   end
@@ -146,7 +152,7 @@ end
 local function store_ladders(key, rules, expiry, max_ladders)
   local expiries = is_user(key) and user_expiries or address_expiries
   redis.call('HSET', ladders, key, cmsgpack.pack(rules))
-  expiry = math.max(expiry, tonumber(redis.call('ZSCORE', expiries, key) or 0) or 0)
+  expiry = math.max(expiry, time_in(expiries, key))
   redis.call('ZADD', expiries, whole(expiry), key)
   if expiries == user_expiries then
     -- Instances of earlier versions put all keys there.

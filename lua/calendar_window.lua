@@ -51,11 +51,13 @@ algorithms[10] = {
   width = 1,
   load = function(value, policy, now)
     local tiers, windows = policy[1], windows_of(policy, now)
-    local state = value and #value == 16 * tiers and { unpack_from(layout_of(policy), value) } or {}
-    local last = 0
+    local is_ours, last = value and #value == 16 * tiers, 0
+    local state = is_ours and { unpack_from(layout_of(policy), value) } or {}
+    spoilt = value and not is_ours
     for tier = 1, tiers do
       local n = 2 * tier
       local ends, used = state[n - 1], state[n]
+      if is_ours and not (used >= 0 and used < 2 ^ 52 and ends == ends) then ends, spoilt = nil, true end
       local is_counted = ends and used > 0 and ends > now
       if is_counted and ends <= windows[3 * tier - 1] then
         if ends > last then last = ends end

@@ -21,6 +21,7 @@ algorithms[8] = {
   load = function(key, policy, now)
     local latest = now + 2 * policy[2]
     local all, held = number_of(try_call('ZCARD', key)), 0
+    spoilt = not all
     if all and all > 0 then held = call('ZCOUNT', key, '(' .. format(integer, now), format(integer, latest)) end
     return { key, held, all and all - held, {}, {}, false, latest }
   end,

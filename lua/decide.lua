@@ -8,8 +8,8 @@
 -- ARGV[1] the time in microseconds since the Unix epoch. Empty: Redis' own time. Tests set it.
 -- ARGV[2] the batch, a MessagePack array:
 --           the number of keys that are strings;
---           the number of policies; for each: its algorithm's number, its flags (1: shadow, 2: count_denied), the count
---           of the numbers that describe it, those numbers;
+--           the number of policies; for each: its algorithm's number, its flags (1: shadow, 2: count_denied, 4: a request
+--           that finds the limit spoilt is not decided), the count of the numbers that describe it, those numbers;
 --           the number of settlements, which precede all decisions; for each: its policy (from 1), the units to refund, or
 --           if negative those to take beyond what was taken, its limit, its detail if its algorithm has one, and the time
 --           at which it was taken;
@@ -23,8 +23,10 @@
 -- reply   a string of doubles, eight bytes each, least significant first: the number of states discarded since they are
 --         too far in the future, or -1 if Redis had no memory and nothing was written; the time; for each request: 0 if
 --         it is denied, -1 if it is denied by a limit of which the batch took units before, 1 if it is admitted, 2 if
---         it is admitted and took nothing; then for each check the limit's status in its algorithm's format (see
---         `reply` of each file; times are relative to now). A cost of 0 only reads.
+--         it is admitted and took nothing, -3 if it is not decided, since the value of a limit can't be ours; then for
+--         each check the limit's status in its algorithm's format (see `reply` of each file; times are relative to now).
+--         A cost of 0 only reads. Last, the numbers of the limits whose values can't be ours. They count as absent, and
+--         are removed unless this batch has written them
 --         Or -2 and the time, if a limit's windows of the calendar do not hold the time: nothing was read or written
 -- error   `PARTIAL` and the cause, if only some of the limits were written
 
@@ -68,6 +70,15 @@ end
 
 -- By limit: its state; its policy if the state has changed; whether a refund or a denial was the first to change it.
 local states, changed, not_taken = {}, {}, nil
+-- The limits whose values can't be ours, or nil.
+local spoilt_limits
+
+-- Notes such a limit. Returns whether a request by this policy must not be decided.
+local function note_spoilt(limit, policy)
+  spoilt, spoilt_limits = false, spoilt_limits or {}
+  spoilt_limits[#spoilt_limits + 1] = limit
+  return policy.flags >= 4
+end
 
 for _ = 1, batch[at] do
   local policy, cost, limit, detail = policies[batch[at + 1]], batch[at + 2], batch[at + 3], batch[at + 4]
@@ -83,6 +94,7 @@ for _ = 1, batch[at] do
     if not state then
       state = algorithm.load(values[limit], policy, now)
       states[limit] = state
+      if spoilt then note_spoilt(limit, policy) end
     end
     if cost < 0 then
       algorithm.charge(state, policy, -cost)
@@ -105,21 +117,24 @@ while at <= size do
   -- Check i has its policy at run_at + 2 * i, and its cost after that. The requests follow.
   local run_at = at
   at = at + 2 + 2 * checks
-  if checks == 1 and policy.flags == 0 then
+  if checks == 1 and policy.flags % 4 == 0 then
     -- The same as below for one check, in one pass: most requests have one.
     local algorithm, cost = policy.algorithm, batch[run_at + 3]
     local load, read, take, width = algorithm.load, algorithm.read, algorithm.take, algorithm.width
     for _ = 1, count do
-      local limit, detail, position, admitted = batch[at], batch[at + 1], n + 1, nil
+      local limit, detail, position, admitted, fails = batch[at], batch[at + 1], n + 1, nil, nil
       local state = states[limit]
       if not state then
         state = load(values[limit], policy, now)
         states[limit] = state
+        if spoilt then fails = note_spoilt(limit, policy) end
       end
       reply[position] = 1
       n, admitted = read(state, policy, now, cost, reply, position, detail)
       if not admitted then
         reply[position] = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
+      elseif fails then
+        reply[position] = -3
       elseif cost > 0 then
         take(state, policy, cost, detail)
         if not changed[limit] then changed[limit] = policy end
@@ -130,7 +145,7 @@ while at <= size do
     end
   else
     for _ = 1, count do
-      local position, check_at, admission = n + 1, at, 2
+      local position, check_at, admission, fails = n + 1, at, 2, nil
       reply[position], n = 0, position
       for i = 1, checks do
         local policy, cost = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1]
@@ -139,6 +154,7 @@ while at <= size do
         if not state then
           state = algorithm.load(values[limit], policy, now)
           states[limit] = state
+          if spoilt then fails = note_spoilt(limit, policy) or fails end
         end
         n, admits = algorithm.read(state, policy, now, cost, reply, n, batch[at + 1])
         outcomes[i] = admits or before_status
@@ -147,6 +163,7 @@ while at <= size do
         end
         at = at + algorithm.width
       end
+      if fails and admission > 0 then admission = -3 end
       for i = 1, checks do
         local policy, cost, outcome = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1], outcomes[i]
         local algorithm, limit, detail = policy.algorithm, batch[check_at], batch[check_at + 1]
@@ -155,7 +172,7 @@ while at <= size do
           algorithm.take(state, policy, cost, detail)
           if not changed[limit] then changed[limit] = policy end
           admission = 1
-        elseif cost > 0 and admission < 1 and outcome ~= true and policy.flags == 2
+        elseif cost > 0 and admission < 1 and outcome ~= true and policy.flags % 4 == 2
           and algorithm.count_denied(state, policy, cost) then
           if not changed[limit] then
             changed[limit], not_taken = policy, not_taken or {}
@@ -170,11 +187,13 @@ while at <= size do
   end
 end
 
-local first = ARGV[3] == 'read_only' and string_count + 1 or -other_count
+local is_read_only = ARGV[3] == 'read_only'
+local first = is_read_only and string_count + 1 or -other_count
 local saved_count = 0
 
--- Writes changed states. All it uses but the count are parameters, which cost less than captured locals.
-local function save_all(changed, states, names, before, values, now, first, last)
+-- Writes changed states, and removes `spoilt` limits. All it uses but the count are parameters, which cost less than
+-- captured locals.
+local function save_all(changed, states, names, before, values, now, first, last, spoilt)
   for limit = first, last do
     local policy = changed[limit]
     if policy then
@@ -182,9 +201,13 @@ local function save_all(changed, states, names, before, values, now, first, last
       saved_count = saved_count + 1
     end
   end
+  for _, limit in ipairs(spoilt or {}) do
+    if not changed[limit] then call('DEL', limit > 0 and names[before + limit] or values[limit]) end
+  end
 end
 
-local are_saved, why = pcall(save_all, changed, states, names, before, values, now, first, string_count)
+local are_saved, why = pcall(save_all, changed, states, names, before, values, now, first, string_count,
+  not is_read_only and spoilt_limits)
 if not are_saved then
   local text = type(why) == 'table' and why.err or why
   if saved_count > 0 then return redis.error_reply('PARTIAL ' .. text) end
@@ -194,4 +217,8 @@ if not are_saved then
   discarded = -1
 end
 reply[1] = discarded
+for i = 1, spoilt_limits and #spoilt_limits or 0 do
+  n = n + 1
+  reply[n] = spoilt_limits[i]
+end
 return pack('<' .. string.rep('d', n), unpack(reply, 1, n))

@@ -57,8 +57,9 @@ algorithms[9] = {
     local found, window = try_call('ZRANGE', key, '-1', '-1', 'WITHSCORES'), policy[2]
     local newest = found[2] and time_of_score(found[2])
     if not newest or newest - now > window then
-      local stale = newest and true or not found[1] and is_wrong_type(found)
-      if newest then discarded = discarded + 1 end
+      local is_foreign = not found[1] and is_wrong_type(found)
+      local stale = newest and true or is_foreign
+      if newest and newest < 2 ^ 53 then discarded = discarded + 1 else spoilt = stale end
       return { key, 0, now, 0, false, {}, {}, {}, false, false, false, stale, {} }
     end
     local at = newest > now and newest or now

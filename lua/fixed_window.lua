@@ -20,7 +20,7 @@ algorithms[2] = {
       end
       state = { unpack_from(layout, value) }
     else
-      state = {}
+      state, spoilt = {}, value and true
     end
     local last = 0
     for i = 2, n, 2 do

@@ -39,11 +39,17 @@ end
 algorithms[7] = {
   width = 1,
   load = function(value, policy, now)
-    if not value or #value ~= 24 then return { now, 0, 0, false } end
+    if not value or #value ~= 24 then
+      spoilt = value and true
+      return { now, 0, 0, false }
+    end
     local at, whole, part = unpack_from('>ddd', value)
     local window = policy[2]
-    local is_level = whole >= 0 and whole < MAX and part >= 0 and part < window
-    if not is_level or whole + part == 0 then return { now, 0, 0, false } end
+    local is_level = whole >= 0 and whole < MAX and part >= 0 and part < window and at == at
+    if not is_level or whole + part == 0 then
+      spoilt = not is_level
+      return { now, 0, 0, false }
+    end
     if now - at < -window then
       discarded = discarded + 1
       return { now, 0, 0, false }

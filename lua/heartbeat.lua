@@ -14,8 +14,8 @@ local time = redis.call('TIME')
 local now, alive = time[1] * 1000000 + time[2], tonumber(ARGV[2])
 if alive == 0 then
   redis.pcall('HDEL', KEYS[2], ARGV[1])
-  redis.call('ZREM', KEYS[1], ARGV[1])
-  local alive_count = redis.call('ZCARD', KEYS[1])
+  redis.pcall('ZREM', KEYS[1], ARGV[1])
+  local alive_count = tonumber(redis.pcall('ZCARD', KEYS[1])) or 0
   if alive_count == 0 then redis.pcall('DEL', KEYS[2]) end
   return { alive_count, 0, {} }
 end

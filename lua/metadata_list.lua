@@ -38,8 +38,10 @@ local function save_slice(key, state, policy, now)
   local keep, slice = policy[3], policy[4]
   local list = slice_key(key, slice, now)
   local length = try_call('RPUSH', list, unpack(state[4]))
-  if not is_elsewhere(length) then
-    if type(length) == 'table' then error(length.err, 0) end
+  if type(length) == 'table' then
+    -- The entries of another program's key are lost, but no count is.
+    if not is_elsewhere(length) and is_wrong_type(length) then call('DEL', list) end
+  else
     if length > 2 * keep then call('LTRIM', list, format('%d', -keep), '-1') end
     call('PEXPIRE', list, lifetime_text(4 * slice - now % slice))
   end
@@ -58,9 +60,12 @@ algorithms[4] = {
         local ends = text + 0
         used = used + 0
         if is_current(used, ends - now, window) then return { used, ends, text, {} } end
+      else
+        spoilt = true
       end
     elseif newest then
       is_foreign = is_wrong_type(newest)
+      spoilt = is_foreign
     end
     local ends = now + window
     return { 0, ends, format(integer, ends), {}, true, newest and true, false, is_foreign }
@@ -88,14 +93,13 @@ algorithms[4] = {
       return
     end
     local _, _, ends, used = string.find(newest, '^(%d+):(%d+) ')
-    if not ends or at >= ends + 0 or at < ends - policy[2] then return end
+    if not ends or at >= ends + 0 or at < ends - policy[2] or used + 0 >= 2 ^ 52 then return end
     used = used - cost
     if used < 0 then used = 0 end
     if entry ~= '' then
       local list = policy[4] == 0 and key or slice_key(key, policy[4], at)
       local all = try_call('LRANGE', list, format('%d', -2 * policy[3]), '-1')
-      if is_elsewhere(all) then all = {} end
-      if all.err then error(all.err, 0) end
+      if is_elsewhere(all) or is_wrong_type(all) then all = {} end
       for i = #all, 1, -1 do
         local _, last = string.find(all[i], '^%d+:%d+ ')
         if last and string.sub(all[i], last + 1) == entry then

@@ -63,7 +63,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       ladder[1], ladder[2], ladder[3] = level, length, now + length
       local ban = mode .. ' ' .. key
       -- A ban by another rule may end later, and a manual one has precedence, as an operator's decision.
-      local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
+      local known = time_in(bans, ban)
       if known < now + length and not is_manual(ban) then
         if put_ban(channel, new_epoch, ban, length, now, level, json, max_bans) then
           given[#given + 1] = changes[#changes]

@@ -2,7 +2,8 @@
 -- which gets the algorithms inserted.
 --
 -- An algorithm (one file each) is a table of functions:
---   load(value, policy, now)   returns the state of a limit, a table, from its value: a string, or false
+--   load(value, policy, now)   returns the state of a limit, a table, from its value: a string, or false. Any program may
+--                              have written the value: one that can't be ours counts as absent, and sets `spoilt`
 --   load(key, policy, now)     likewise, if the state is not a string: reads the key, changes nothing
 --   read(state, policy, now, cost, reply, n, detail)
 --                              appends the limit's status to the n values of the reply; returns how many values there
@@ -54,9 +55,17 @@ end
 -- The number of states discarded since they were too far in the future: a clock was set back.
 local discarded = 0
 
+-- Whether the value that was loaded last can't be ours.
+local spoilt = false
+
 -- Whether the units of a window that ends in `left` microseconds count. A window that starts more than its length ahead
 -- is discarded.
 local function is_current(used, left, window)
+  -- Not a number is not equal to itself.
+  if not (used >= 0 and used < 2 ^ 52 and left == left) then
+    spoilt = true
+    return false
+  end
   if used > 0 and left > 2 * window then
     discarded = discarded + 1
     return false

@@ -15,21 +15,27 @@ local function number_text(number)
   return string.format('%.0f', number)
 end
 
+-- The size in a score of the dues. 0 if there is none, or another program wrote it.
+local function size_in(score)
+  local size = (tonumber(score or '') or 0) % SIZES
+  return size == size and size or 0
+end
+
 local function open_table(index, dues, total)
   remove_other_type(index, 'zset')
   remove_other_type(dues, 'zset')
   local units = tonumber(redis.call('MGET', total)[1] or '')
-  if not units then
-    -- The total was evicted, or never written.
+  if not (units and units >= 0 and units < 9007199254740992 / 64) then
+    -- The total was evicted, never written, or written by another program.
     units = 0
     local all = redis.call('ZRANGE', dues, '0', '-1', 'WITHSCORES')
-    for at = 2, #all, 2 do units = units + tonumber(all[at]) % SIZES end
+    for at = 2, #all, 2 do units = units + size_in(all[at]) end
   end
   return { index = index, dues = dues, total = total, units = units }
 end
 
 local function size_of(records, name)
-  return (tonumber(redis.call('ZSCORE', records.dues, name) or '') or 0) % SIZES
+  return size_in(redis.call('ZSCORE', records.dues, name))
 end
 
 -- Sets when an entry is due, in milliseconds from now, and its size.
@@ -56,6 +62,7 @@ local function close_table(records, milliseconds)
     extend_expiry(records.index, milliseconds)
     extend_expiry(records.dues, milliseconds)
   end
+  records.units = math.max(records.units, 0)
   redis.call('SET', records.total, number_text(records.units), 'PX', number_text(math.max(redis.call('PTTL', records.dues), 1)))
 end
 

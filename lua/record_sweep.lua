@@ -17,7 +17,7 @@ local found = redis.call('ZRANGEBYSCORE', records.dues, '-inf', number_text(late
 local due = {}
 for at = 1, #found, 2 do
   due[#due + 1] = found[at]
-  local size = tonumber(found[at + 1]) % SIZES
+  local size = size_in(found[at + 1])
   redis.call('ZADD', records.dues, number_text((math.floor(now / 100000) + AGAIN_AFTER) * SIZES + size), found[at])
 end
 return { due, excess_names(records, tonumber(ARGV[1]), tonumber(ARGV[2])), records.units * 64 }

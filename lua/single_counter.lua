@@ -20,7 +20,11 @@ algorithms[1] = {
     if value and #value == 16 then
       local ends, used = unpack_from('>dd', value)
       local left = ends - now
-      if used > 0 and left > 0 and left <= window or is_current(used, left, window) then return { ends, used, true } end
+      if used > 0 and used < 2 ^ 52 and left > 0 and left <= window or is_current(used, left, window) then
+        return { ends, used, true }
+      end
+    elseif value then
+      spoilt = true
     end
     return { new_window_end(policy, now), 0, false }
   end,

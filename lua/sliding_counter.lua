@@ -29,7 +29,9 @@ algorithms[6] = {
     if value and #value == 24 then
       local start, current, previous = unpack_from('>ddd', value)
       local units = current + previous
-      if current >= 0 and previous >= 0 and units > 0 and units < FULL then
+      if not (current >= 0 and previous >= 0 and units < FULL and start == start) then
+        spoilt = true
+      elseif units > 0 then
         if start == begun then return { start, current, previous, window - passed, true } end
         if start > now then
           if start - now <= window then return { start, current, previous, window, true } end
@@ -38,6 +40,8 @@ algorithms[6] = {
           return { begun, 0, current, window - passed, false }
         end
       end
+    elseif value then
+      spoilt = true
     end
     return { begun, 0, 0, window - passed, false }
   end,

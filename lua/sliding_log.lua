@@ -39,14 +39,15 @@ local function empty_state(key, now, stale)
 end
 
 -- When the unit that leaves as number `index` (from 0) was taken. Reads it from Redis if necessary.
-local function unit_time(state, index)
+local function unit_time(state, index, window)
   if index >= state[STORED] then return state[AT] end
   if index == 0 and state[OLDEST] then return state[OLDEST] end
   local rank = format(integer, index - state[STORED])
   local unit = call('ZRANGE', state[KEY], rank, rank)[1]
-  -- Units may have been removed from outside, so that there are fewer than the numbers tell.
-  if not unit or #unit ~= 16 then return state[OLDEST] or state[AT] end
-  return (unpack_from('>dd', unit))
+  local time = unit and #unit == 16 and unpack_from('>dd', unit)
+  -- Units may have been removed from outside, so that there are fewer than the numbers tell, or others added.
+  if time and time <= state[AT] and time > state[AT] - window then return time end
+  return state[OLDEST] or state[AT]
 end
 
 algorithms[3] = {
@@ -54,9 +55,16 @@ algorithms[3] = {
   load = function(key, policy, now)
     local found, window = try_call('ZRANGE', key, '-1', '-1'), policy[2]
     local last = found[1]
-    if not last then return empty_state(key, now, is_wrong_type(found)) end
-    if #last ~= 16 then return empty_state(key, now, true) end
-    local newest, number = unpack_from('>dd', last)
+    if not last then
+      spoilt = is_wrong_type(found)
+      return empty_state(key, now, spoilt)
+    end
+    local newest, number
+    if #last == 16 then newest, number = unpack_from('>dd', last) end
+    if not (newest and newest < 2 ^ 53 and number >= 0 and number < 2 ^ 53) then
+      spoilt = true
+      return empty_state(key, now, true)
+    end
     if newest - now > window then
       discarded = discarded + 1
       return empty_state(key, now, true)
@@ -67,9 +75,13 @@ algorithms[3] = {
     -- while its slot is being moved.
     if not (newest > cutoff) then return { key, now, number, 0, 0, now, newest, false } end
     local first = call('ZRANGEBYSCORE', key, score_after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
-    local oldest, its = newest, number
+    local oldest, its
     if first and #first == 16 then oldest, its = unpack_from('>dd', first) end
-    local stored, counted = number - its + 1, policy[4] == 1
+    local stored, counted = its and number - its + 1, policy[4] == 1
+    -- Others have written members, which have no numbers of ours.
+    if not (its and oldest > cutoff and oldest <= newest and stored >= 1 and stored < 2 ^ 53) then
+      oldest, stored, counted = newest, 2, true
+    end
     if counted and stored > 1 then stored = call('ZCOUNT', key, score_after(cutoff), '+inf') end
     return { key, at, number, stored, 0, oldest, newest, false, counted }
   end,
@@ -83,12 +95,12 @@ algorithms[3] = {
       used = state[STORED] + state[ADDED]
       admits = used + cost <= limit and cost <= policy[3]
     end
-    local returns = used > 0 and unit_time(state, 0) or state[AT]
+    local returns = used > 0 and unit_time(state, 0, window) or state[AT]
     local fits = returns + window - now
     if admits then
       fits = state[AT] - now
     elseif cost <= limit and cost <= policy[3] then
-      fits = unit_time(state, used + cost - limit - 1) + window - now
+      fits = unit_time(state, used + cost - limit - 1, window) + window - now
     end
     reply[n + 1], reply[n + 2], reply[n + 3] = used, returns + window - now, fits
     return n + 3, admits
@@ -106,7 +118,7 @@ algorithms[3] = {
       state[STORED], state[CUT] = stored, true
       if stored > 0 then
         state[OLDEST] = false
-        state[OLDEST] = unit_time(state, 0)
+        state[OLDEST] = unit_time(state, 0, policy[2])
       end
     end
     state[ADDED] = added

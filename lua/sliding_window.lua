@@ -93,10 +93,13 @@ algorithms[5] = {
     local n = #policy
     local buckets, slots = policy[n], policy[n] + 1
     local is_ours = value and #value == policy.length
+    spoilt = value and not is_ours
     local state = { unpack_from(policy.layout, is_ours and value or zeros_of(policy)) }
     local tier, ring, counts = 1, 3 * (n - 1) / 2 + 1, false
     for i = 2, n, 2 do
       local stored, total, current = state[tier], state[tier + 1], policy.current[i]
+      -- Not a number and the infinities have no remainder.
+      if stored % 1 ~= 0 then stored, total, spoilt = 0, 0, true end
       local oldest, newest = stored - state[tier + 2], current
       counts = total ~= 0 and not (stored < current - buckets)
       if counts and not (stored <= current) then
@@ -204,7 +207,7 @@ algorithms[5] = {
         if less > 0 then
           refunded = true
           state[place], state[tier + TOTAL] = units - less, total - less
-          if total == less then
+          if total <= less then
             clear(state, tier, ring, slots)
             if i == n - 1 then state[#state] = false end
           elseif units == less and bucket == oldest then

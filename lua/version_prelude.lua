@@ -10,7 +10,8 @@ end
 local function read_version(version)
   local epoch = redis.call('HGET', version, 'epoch')
   local n = tonumber(redis.call('HGET', version, 'n') or '')
-  if not epoch or not n or n < 0 or n >= 9007199254740992 or n % 1 ~= 0 then
+  local is_epoch = epoch and string.find(epoch, '^%w+$')
+  if not is_epoch or not n or n < 0 or n >= 9007199254740992 or n % 1 ~= 0 then
     return false, 0
   end
   return epoch, n

@@ -113,8 +113,6 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         unavailable: Unavailable,
         ask: impl AsyncFnOnce(&L, &[Check<'_>]) -> Result<Decision, Unavailable>,
     ) -> Result<Decision, Unavailable> {
-        // A shadow policy never denies, with or without the store.
-        let fails = |policy: &Policy| policy.on_store_error == OnStoreError::Deny && !policy.is_shadow;
         let is_local = |check: &&Check<'_>| check.policy.on_store_error == OnStoreError::Local;
         let policies: SmallVec<[Arc<Policy>; 2]> =
             checks.iter().filter(is_local).map(|check| self.instance_share(check.policy)).collect();
@@ -124,7 +122,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
             .zip(&policies)
             .map(|(check, policy)| with_policy(check, policy))
             .collect();
-        let decision = if checks.iter().any(|check| fails(check.policy)) {
+        let decision = if checks.iter().any(|check| check.policy.fails_without_store()) {
             // The request takes nothing. It fails, unless a limit is known to deny it.
             let decision = self.local.look(&local).await?;
             if decision.admitted {

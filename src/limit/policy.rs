@@ -213,6 +213,11 @@ impl Policy {
         self.kind.description().detail == DetailKind::Entry
     }
 
+    /// Whether requests fail while the store can't decide. A shadow policy never denies, with or without the store.
+    pub fn fails_without_store(&self) -> bool {
+        self.on_store_error == model::OnStoreError::Deny && !self.is_shadow
+    }
+
     /// Whether the units of a request may be refunded.
     pub fn may_refund(&self) -> bool {
         self.count.is_some() || self.kind == Kind::Concurrency || self.cost.of_response().is_some()

@@ -164,14 +164,14 @@ impl SharedDrains {
 
     /// Reads all drains, if they have changed.
     async fn read(&self, connection: &mut RoutedConnection, table: &DrainTable) -> RedisResult<()> {
-        let version: RedisResult<Option<String>> =
+        let version: RedisResult<Option<Vec<u8>>> =
             redis::cmd("HGET").arg(&self.key).arg(VERSION).query_async(connection).await;
         let version = match version {
             // The key has another type: the next drain replaces it.
             Err(error) if error.code() == Some("WRONGTYPE") => None,
             version => version?,
         };
-        let version = version.unwrap_or_default();
+        let version = String::from_utf8_lossy(&version.unwrap_or_default()).into_owned();
         if !version.is_empty() && self.renew_at.get() <= Instant::now() {
             let _is_there: u64 =
                 redis::cmd("PEXPIRE").arg(&self.key).arg(EXPIRE_AFTER).query_async(connection).await?;
@@ -183,7 +183,7 @@ impl SharedDrains {
             last.at = Instant::now();
             return Ok(());
         }
-        let all: HashMap<String, Vec<u8>> = match version.as_str() {
+        let all: HashMap<Vec<u8>, Vec<u8>> = match version.as_str() {
             "" => HashMap::new(),
             _ => redis::cmd("HGETALL").arg(&self.key).query_async(connection).await?,
         };
@@ -211,7 +211,8 @@ fn encode(drain: &EndpointDrain) -> String {
 }
 
 /// `None` for the version, and for fields that no instance writes.
-fn decode(endpoint: &str, text: &[u8]) -> Option<StoredDrain> {
+fn decode(endpoint: &[u8], text: &[u8]) -> Option<StoredDrain> {
+    let endpoint = str::from_utf8(endpoint).ok()?;
     let (upstream, url) = endpoint.split_once(' ')?;
     let id = EndpointId { upstream: upstream.to_owned(), url: url.to_owned() };
     if text.starts_with(b"undrained ") {
@@ -236,6 +237,7 @@ mod tests {
             by: "operator at ::1".into(),
         };
         let name = drain.endpoint.to_string();
+        let decode = |endpoint: &str, text: &[u8]| decode(endpoint.as_bytes(), text);
         assert_eq!(decode(&name, b"undrained 7"), Some(StoredDrain::Undrained(drain.endpoint.clone())));
         assert_eq!(decode(&name, encode(&drain).as_bytes()), Some(StoredDrain::Drained(drain)));
         let good = r#"{"since":1,"reason":"","by":"x"}"#;

@@ -112,5 +112,5 @@ struct HeartbeatReply {
     /// Microseconds by which this clock is ahead; 0 without an introduction.
     clock_offset: i64,
     /// The other instances' introductions; none without an introduction of this one.
-    introductions: Vec<String>,
+    introductions: Vec<Vec<u8>>,
 }

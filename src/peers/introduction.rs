@@ -39,7 +39,7 @@ pub(super) struct Peers {
 impl Peers {
     /// `clock_offset`: microseconds by which this instance's clock is ahead. `others`: the introductions of other
     /// instances.
-    pub(super) fn new(introduction: &Introduction, clock_offset: i64, others: &[String]) -> Self {
+    pub(super) fn new(introduction: &Introduction, clock_offset: i64, others: &[Vec<u8>]) -> Self {
         let own = InstanceFacts {
             clock_offset,
             configuration: introduction.configuration.clone(),
@@ -53,8 +53,8 @@ impl Peers {
 }
 
 /// Parses `OFFSET CONFIGURATION VERSION`. Other clients of Redis may write anything there: `None` for all other text.
-fn parse(text: &str) -> Option<InstanceFacts> {
-    let mut words = text.split(' ');
+fn parse(text: &[u8]) -> Option<InstanceFacts> {
+    let mut words = str::from_utf8(text).ok()?.split(' ');
     let clock_offset = words.next()?.parse::<i64>().ok()?.clamp(-i64::MAX / 4, i64::MAX / 4);
     let (configuration, version) = (parse_word(words.next()?)?, parse_word(words.next()?)?);
     Some(InstanceFacts { clock_offset, configuration, version })
@@ -81,6 +81,7 @@ mod tests {
             format!("1 {} 0.1.0", "x".repeat(65)),
             String::new(),
         ];
+        let others: Vec<_> = others.into_iter().map(String::into_bytes).chain([vec![0xff, b' ']]).collect();
         let peers = Peers::new(&own, 7, &others);
         assert_eq!(peers.own.unwrap().clock_offset, 7);
         let instance = |clock_offset, configuration: &str, version: &str| InstanceFacts {

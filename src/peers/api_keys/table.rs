@@ -145,7 +145,7 @@ impl KeyTable {
         connection: &mut RoutedConnection,
         since: i64,
         skipped: usize,
-    ) -> RedisResult<Vec<(String, f64)>> {
+    ) -> RedisResult<Vec<(Vec<u8>, f64)>> {
         let mut call = redis::cmd("ZRANGEBYSCORE");
         call.arg(&self.uses).arg(since).arg("+inf").arg("WITHSCORES");
         call.arg("LIMIT").arg(skipped).arg(USES_PAGE_SIZE);

@@ -92,6 +92,7 @@ async fn read(
             // Redis' numbers are floating-point.
             let minute = *minute as i64;
             *newest = minute.min(this_minute).max(*newest);
+            let Ok(id) = str::from_utf8(id) else { continue };
             if config.api_keys.get(id).is_some() {
                 config.api_keys.merge_use(id, minute);
             }

@@ -333,11 +333,21 @@ impl Batch {
         packed.bytes
     }
 
-    /// Sends each request its part of the reply. A late reply may follow an error. Returns an error, too, if only some
-    /// requests failed for lack of memory.
-    pub(super) fn distribute(&mut self, reply: Result<Value, Failure>) -> Result<Distributed, Failure> {
+    /// Sends each request its part of the reply, and passes the keys whose values can't be ours to `spoilt`. A late reply
+    /// may follow an error. Returns an error, too, if only some requests failed for lack of memory.
+    pub(super) fn distribute(
+        &mut self,
+        reply: Result<Value, Failure>,
+        mut spoilt: impl FnMut(&[u8]),
+    ) -> Result<Distributed, Failure> {
+        let most_spoilt = self.string_keys.len() + self.other_keys.len();
+        let lengths = 2 + self.reply_len..=2 + self.reply_len + most_spoilt;
         let reply = reply.and_then(|reply| match reply {
-            Value::BulkString(bytes) if bytes.len() == (2 + self.reply_len) * NUMBER => Ok(bytes),
+            Value::BulkString(bytes)
+                if bytes.len() % NUMBER == 0 && lengths.contains(&(bytes.len() / NUMBER)) =>
+            {
+                Ok(bytes)
+            }
             Value::BulkString(_) => Err(Failure::protocol("a reply of the wrong length")),
             _ => Err(Failure::protocol("a reply that is not a string")),
         });
@@ -364,6 +374,7 @@ impl Batch {
             let reply = match admitted {
                 // The request was to be counted, or was denied because another was.
                 1 | -1 if outcome.is_err() => Err(Failure::out_of_memory()),
+                SPOILT => Err(Failure::spoilt()),
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
             };
             let is_delivered = sender.take().is_some_and(|sender| sender.send(reply).is_ok());
@@ -375,6 +386,12 @@ impl Batch {
             let settled = RequestReply { time, admitted: true, numbers: SmallVec::new() };
             let _gone =
                 sender.send(if outcome.is_ok() { Ok(settled) } else { Err(Failure::out_of_memory()) });
+        }
+        for number in rest {
+            let keys = if number > 0 { &self.string_keys } else { &self.other_keys };
+            let key =
+                usize::try_from(number.unsigned_abs()).ok().and_then(|nth| keys.get(nth.checked_sub(1)?));
+            key.into_iter().for_each(&mut spoilt);
         }
         outcome.map(|discarded| Distributed { discarded, time, abandoned })
     }
@@ -441,6 +458,8 @@ pub(super) fn time_of(reply: &Value) -> Option<ReplyTime> {
     Some(if is_decided { ReplyTime::Decided(time) } else { ReplyTime::NoWindow(time) })
 }
 
+/// Stands for a request that was not decided, since the value of a limit can't be ours.
+const SPOILT: i64 = -3;
 /// The first number of a reply that has decided nothing.
 const NO_WINDOW: i64 = -2;
 
@@ -492,7 +511,7 @@ mod tests {
         let policy = policy(0);
         let (mut batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
         let written = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
-        assert!(batch.distribute(Ok(written)).is_ok_and(|outcome| outcome.discarded == 3));
+        assert!(batch.distribute(Ok(written), |_| ()).is_ok_and(|outcome| outcome.discarded == 3));
         let mut next = || receivers.remove(0).try_recv().unwrap().unwrap();
         for (admitted, numbers) in [(true, [4, 60_000_000]), (true, [5, 59_999_999]), (false, [5, 1])] {
             let reply = next();
@@ -504,9 +523,9 @@ mod tests {
     #[test]
     fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
         let policy = policy(0);
-        let (mut batch, mut receivers) =
-            batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
-        assert!(batch.distribute(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
+        let (mut batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
+        let written = reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]);
+        assert!(batch.distribute(Ok(written), |_| ()).is_err());
         let mut next = || receivers.remove(0).try_recv().unwrap();
         assert!(next().is_err());
         assert!(next().is_err(), "it was denied because the first was counted");
@@ -515,13 +534,25 @@ mod tests {
     }
 
     #[test]
+    fn spoilt_limits_are_named_and_fail_only_the_requests_that_the_script_names() {
+        let policy = policy(0);
+        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 1)]);
+        let mut keys = Vec::new();
+        let outcome =
+            batch.distribute(Ok(reply(&[0, 7, -3, 0, 6, 1, 0, 6, 1])), |key| keys.push(key.to_vec()));
+        assert!(outcome.is_ok());
+        assert_eq!(keys, [b"ratelimit:{ip:1}:p:fw.1m"]);
+        assert!(receivers.remove(0).try_recv().unwrap().is_err());
+        assert!(receivers.remove(0).try_recv().unwrap().is_ok_and(|reply| reply.admitted));
+    }
+
+    #[test]
     fn a_reply_that_is_none_fails_all() {
         let policy = policy(0);
-        for written in
-            [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil]
-        {
+        let too_long = reply(&[0, 7, 1, 4, 6, 1, 1, 1]);
+        for written in [reply(&[0, 7, 1, 4]), too_long, Value::Array(Vec::new()), Value::Nil] {
             let (mut batch, mut receivers) = batch_of(&[(&policy, 1)]);
-            assert!(batch.distribute(Ok(written)).is_err());
+            assert!(batch.distribute(Ok(written), |_| ()).is_err());
             assert!(receivers.remove(0).try_recv().unwrap().is_err());
         }
     }

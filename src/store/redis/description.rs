@@ -68,9 +68,9 @@ impl PolicyDescription {
         self.flags & 1 == 1
     }
 
-    /// Bit 1: a shadow policy. Bit 2: `count_denied`.
+    /// Bit 1: a shadow policy. Bit 2: `count_denied`. Bit 3: `on_store_error: deny`.
     pub(super) fn flags(&self) -> u64 {
-        self.flags & 3
+        self.flags % REFUNDABLE
     }
 
     /// The numbers after the flags: `policy` in the head of the algorithm's file in `lua/`.
@@ -82,7 +82,7 @@ impl PolicyDescription {
             Kind::SingleCounter | Kind::FixedWindow if self.is_counter() => {
                 numbers.push(u64::from(self.kind == Kind::FixedWindow));
             }
-            Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
+            Kind::SlidingLog => numbers.extend([MAX_COST, self.flags / REFUNDABLE]),
             // Redis has no empty lists: the newest element is kept, if only for the count.
             Kind::MetadataList { retain } => {
                 let slice =
@@ -128,10 +128,11 @@ impl PolicyDescription {
 }
 
 /// Units may be refunded.
-const REFUNDABLE: u64 = 4;
+const REFUNDABLE: u64 = 8;
 
 /// The driver's flags, and [`REFUNDABLE`].
 fn flags(policy: &Policy) -> u64 {
     let refundable = if policy.may_refund() { REFUNDABLE } else { 0 };
-    u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | refundable
+    let fails = policy.fails_without_store();
+    u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | u64::from(fails) << 2 | refundable
 }

@@ -60,6 +60,12 @@ impl Failure {
         Self::with(StoreFailure::OutOfMemory, Unavailable::Refused(reason))
     }
 
+    /// The value of a limit can't be one of ours, and its policy has `on_store_error: deny`.
+    pub(super) fn spoilt() -> Self {
+        let reason = CompactString::const_new("another program has overwritten the limit in Redis");
+        Self::with(StoreFailure::Protocol, Unavailable::Refused(reason))
+    }
+
     /// The server's clock was set between two calls.
     pub(super) fn no_window() -> Self {
         let reason = CompactString::const_new("the clock of Redis has changed by more than a window");

@@ -55,6 +55,11 @@ pub(super) fn identifier(key: &[u8], prefix: &str, policy: &Policy) -> Option<St
     Some(format!("{first}{rest}"))
 }
 
+/// The name of the policy in a limit's key.
+pub(super) fn policy_of(key: &[u8]) -> Option<&str> {
+    str::from_utf8(key.rsplit(|&byte| byte == b':').nth(1)?).ok()
+}
+
 /// Escapes the characters that have a meaning in a pattern.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

@@ -49,8 +49,13 @@ impl KeySet {
         self.bytes.len()
     }
 
+    /// The key with this index.
+    pub(super) fn get(&self, index: usize) -> Option<&[u8]> {
+        self.bytes.get(begin(&self.ends, index)..*self.ends.get(index)?)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.len()).map(|index| &self.bytes[begin(&self.ends, index)..self.ends[index]])
+        (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 

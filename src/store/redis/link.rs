@@ -15,6 +15,7 @@ use std::{
 
 use bb8_redis::bb8::{Pool, PooledConnection, RunError};
 use bb8_redis::redis::{self, Value};
+use sha2::{Digest, Sha256};
 use tokio::{
     sync::{Notify, oneshot::Receiver},
     task,
@@ -25,12 +26,15 @@ use super::{
     batch::{Batch, BatchScope, DecisionReply, Distributed, ReplyTime, time_of},
     connection::{LateReply, LinkConnection, Manager, PendingReply},
     failure::{Failure, is_unknown_script, refuses_any_slots},
-    script,
+    key, script,
     topology::{RedisNode, Topology},
 };
 use crate::{
     limit::{Check, Clock, Taken, WallClock},
-    telemetry::metrics::{StoreFailure, StoreMetrics},
+    telemetry::{
+        Throttle,
+        metrics::{StoreFailure, StoreMetrics},
+    },
 };
 
 /// Most times that a batch loads the script.
@@ -61,6 +65,8 @@ pub(super) struct LinkConfig {
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) topology: Arc<Topology>,
     pub(super) rounds: SendRounds,
+    /// Limits messages about spoilt limits.
+    pub(super) spoilt_messages: Throttle,
 }
 
 /// The rounds in which the links of one worker send: all send their batches at once, then wait for all replies, which
@@ -327,7 +333,7 @@ impl Inner {
             if connection.as_ref().is_some_and(SharedConnection::is_broken) {
                 self.release(connection.take());
             }
-            let outcome = batch.distribute(reply);
+            let outcome = batch.distribute(reply, |key| self.note_spoilt(key));
             self.report(&outcome, size, begun);
             match (outcome, late) {
                 (Ok(distributed), _) => self.undo(batch, &distributed),
@@ -361,7 +367,7 @@ impl Inner {
         let _guard = CountGuard(&self.late);
         let ends = Instant::now() + LATE_FOR;
         let Ok(Ok(reply)) = timeout_at(ends, reply).await else { return };
-        let Ok(distributed) = batch.distribute(Ok(reply)) else { return };
+        let Ok(distributed) = batch.distribute(Ok(reply), |key| self.note_spoilt(key)) else { return };
         while self.node.breaker.is_open() {
             if Instant::now() >= ends {
                 return;
@@ -510,6 +516,17 @@ impl Inner {
 
     fn now(&self) -> Option<i64> {
         self.config.clock.as_ref().map(|clock| clock.now())
+    }
+
+    /// The value of a limit can't be ours. It does not count, and the script has removed it.
+    fn note_spoilt(&self, key: &[u8]) {
+        let LinkConfig { metrics, spoilt_messages, .. } = &*self.config;
+        metrics.spoilt.inc();
+        let Some(suppressed) = spoilt_messages.pass(std::time::Instant::now()) else { return };
+        // The key names a client.
+        let hash = Sha256::digest(key).iter().take(8).fold(0_u64, |hash, &byte| hash << 8 | u64::from(byte));
+        let policy = key::policy_of(key).unwrap_or_default();
+        tracing::warn!(node = %self.node.address, policy, suppressed, "the value of a limit of policy {policy} can't be read, and does not count: does another program write to this Redis? The SHA-256 of its key begins with {hash:016x}");
     }
 
     fn report(&self, outcome: &Result<Distributed, Failure>, size: usize, begun: Instant) {

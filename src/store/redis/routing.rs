@@ -23,7 +23,7 @@ use super::{
 use crate::{
     config::model,
     limit::{Check, Clock},
-    telemetry::metrics::StoreMetrics,
+    telemetry::{Throttle, metrics::StoreMetrics},
 };
 
 /// How long requests on a moving slot are sent one by one.
@@ -69,6 +69,7 @@ impl Routing {
             clock,
             topology: Arc::clone(&topology),
             rounds: SendRounds::default(),
+            spoilt_messages: Throttle::default(),
         };
         let links = Links { map: topology.map(), links: Vec::new(), moving: HashMap::new() };
         Self { config: Rc::new(config), topology, links: RefCell::new(links), strict_slot }

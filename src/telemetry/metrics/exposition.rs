@@ -111,6 +111,9 @@ impl Metrics {
         let help = "Limits dropped because their times were in the future";
         counter(out, "tollgate_store_discarded", help)?
             .encode_counter::<NoLabelSet, _, u64>(&discarded, None)?;
+        let spoilt = sum(&|connection| connection.spoilt.value());
+        let help = "Limits dropped because another program has overwritten them";
+        counter(out, "tollgate_store_spoilt", help)?.encode_counter::<NoLabelSet, _, u64>(&spoilt, None)?;
         let gauges = [
             (
                 "tollgate_store_breaker_open",

@@ -53,6 +53,8 @@ pub struct StoreMetrics {
     pub(super) batches: Histogram<BatchSize>,
     pub(super) failures: [Counter; StoreFailure::ALL.len()],
     pub(super) discarded: Counter,
+    /// Limits whose values in Redis can't be ours.
+    pub spoilt: Counter,
 }
 
 impl StoreMetrics {

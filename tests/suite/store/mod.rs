@@ -10,4 +10,5 @@ mod redis_rights;
 mod redis_tls;
 mod round_trips;
 mod shared_limits;
+mod spoilt_values;
 mod topologies;

@@ -18,6 +18,7 @@ mod settlements;
 mod shadow;
 mod shared;
 mod sliding_window;
+mod spoilt;
 mod time;
 mod vectors;
 

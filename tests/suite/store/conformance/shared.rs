@@ -80,10 +80,10 @@ impl Deployed for InOneSlot {
 /// A part of a Redis.
 pub(crate) struct Place {
     topology: Arc<redis::Topology>,
-    config: model::Redis,
+    pub(super) config: model::Redis,
     clock: Arc<ManualClock>,
     /// To the servers with keys.
-    primaries: Vec<Mutex<Connection>>,
+    pub(super) primaries: Vec<Mutex<Connection>>,
 }
 
 impl Place {
