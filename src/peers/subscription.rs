@@ -1,19 +1,15 @@
 //! The subscription to the store's channel.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use bb8_redis::redis::{RedisError, Value};
-use futures_util::StreamExt;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::time::jittered;
 use crate::{
     config::model,
-    store::redis::{RedisNode, Server, Topology, channel, error_hint},
+    store::redis::{RedisNode, Server, Topology, channel},
 };
 
-/// How often the connection is tested, and the timeout of the test.
-const PING: Duration = Duration::from_secs(5);
 /// Time from the end of a subscription to the next.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -35,7 +31,7 @@ pub(super) async fn listen(
     on_event: impl Fn(SubscriptionEvent<'_>),
 ) {
     let (mut failures, mut was_reported, mut changes) = (0_u32, false, topology.changes());
-    let (channel, connect_timeout) = (channel::name(&redis.key_prefix()), redis.connect_timeout());
+    let channel = channel::name(&redis.key_prefix());
     loop {
         changes.borrow_and_update();
         let Some(node) = choose(topology) else {
@@ -52,7 +48,7 @@ pub(super) async fn listen(
         };
         let (begun, was_up) = (Instant::now(), is_up(&node));
         let ended = tokio::select! {
-            ended = listen_once(&node.server, &channel, connect_timeout, &on_event, &mut failures) => ended,
+            ended = listen_once(&node.server, &channel, &on_event, &mut failures) => ended,
             // Another server is the primary, or the node has left the cluster.
             () = gone => continue,
         };
@@ -92,35 +88,17 @@ fn choose(topology: &Topology) -> Option<Arc<RedisNode>> {
 async fn listen_once(
     server: &Server,
     channel: &str,
-    connect_timeout: Duration,
     on_event: &impl Fn(SubscriptionEvent<'_>),
     failures: &mut u32,
 ) -> Result<(), String> {
-    let subscribe = async {
-        let mut connection = server.client().get_async_pubsub().await?;
-        connection.subscribe(channel).await?;
-        Ok::<_, RedisError>(connection)
-    };
-    let too_late = |_| "it timed out".to_owned();
-    let connection = timeout(connect_timeout, subscribe).await.map_err(too_late)?;
-    let connection = connection.map_err(|error| error_hint::describe(&error))?;
+    let subscription = server.subscribe(channel).await?;
     *failures = 0;
     on_event(SubscriptionEvent::MayHaveMissed);
-    let (mut sink, messages) = connection.split();
-    let (mut messages, mut pings) = (pin!(messages), interval(PING));
-    loop {
-        tokio::select! {
-            message = messages.next() => match message {
-                Some(message) => on_event(match std::str::from_utf8(message.get_payload_bytes()) {
-                    Ok(message) => SubscriptionEvent::Message(message),
-                    Err(_) => SubscriptionEvent::MayHaveMissed,
-                }),
-                None => return Ok(()),
-            },
-            _ = pings.tick() => {
-                let pong = timeout(PING, sink.ping::<Value>()).await.map_err(too_late)?;
-                pong.map_err(|error| error_hint::describe(&error))?;
-            }
-        }
-    }
+    let on_message = |message: &[u8]| {
+        on_event(match str::from_utf8(message) {
+            Ok(message) => SubscriptionEvent::Message(message),
+            Err(_) => SubscriptionEvent::MayHaveMissed,
+        });
+    };
+    subscription.listen(on_message).await
 }

@@ -13,8 +13,8 @@ use std::{
 use bb8_redis::{
     bb8::ManageConnection,
     redis::{
-        self, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError,
-        ServerErrorKind, TlsCertificates, Value, aio::ConnectionLike, io::tcp::TcpSettings,
+        self, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
+        ServerErrorKind, Value, aio::ConnectionLike, io::tcp::TcpSettings,
     },
 };
 use rustls::ClientConfig;
@@ -100,23 +100,16 @@ impl Server {
             None => system_authorities::trusted(),
         };
         let builder = ClientConfig::builder().with_root_certificates(authorities);
-        let mut client_tls = None;
         let client_config = match &tls.certificate {
             Some(model::ClientCertificate { cert, key }) => {
                 let (client_cert, client_key) = (read(cert)?, read(key)?);
                 let chain = in_file(cert, tls::certificates(&client_cert))?;
                 let private_key = in_file(key, tls::private_key(&client_key))?;
-                client_tls = Some(ClientTlsConfig { client_cert, client_key });
                 builder.with_client_auth_cert(chain, private_key)?
             }
             None => builder.with_no_client_auth(),
         };
-        // For subscriptions: otherwise the client would read the system's certificates for each connection, on this
-        // thread.
-        let root_cert =
-            ca.map(|(_, bytes)| bytes).or_else(|| system_authorities::pem().map(String::into_bytes));
-        let client = Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?;
-        Ok(Self::with(client, Some(Arc::new(client_config)), config))
+        Ok(Self::with(Client::open(server)?, Some(Arc::new(client_config)), config))
     }
 
     fn with(client: Client, tls: Option<Arc<ClientConfig>>, config: &model::Redis) -> Self {
@@ -126,7 +119,7 @@ impl Server {
 
     /// The same settings for a server at another address.
     pub(super) fn at(&self, address: &ServerAddress) -> Result<Self, ServerError> {
-        let info = self.client.get_connection_info();
+        let info = self.info();
         let ServerAddress { host, port } = address.clone();
         let address = match info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -140,7 +133,7 @@ impl Server {
 
     /// The same server, whose connections are only valid while it is a primary.
     pub(super) fn into_primary(self, database: u32) -> Result<Self, ServerError> {
-        let info = self.client.get_connection_info().clone();
+        let info = self.info().clone();
         let settings = info.redis_settings().clone().set_db(i64::from(database));
         let client = Client::open(info.set_redis_settings(settings))?;
         Ok(Self { client, must_be_primary: true, ..self })
@@ -148,7 +141,7 @@ impl Server {
 
     /// `HOST:PORT`, or the path of a socket.
     pub(super) fn address(&self) -> ServerAddress {
-        match self.client.get_connection_info().addr() {
+        match self.info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 ServerAddress { host: host.clone(), port: *port }
             }
@@ -159,12 +152,12 @@ impl Server {
 
     /// Whether there is a password for it.
     pub(super) fn has_password(&self) -> bool {
-        self.client.get_connection_info().redis_settings().password().is_some()
+        self.info().redis_settings().password().is_some()
     }
 
     /// Opens a connection on which each reply has a timeout.
     pub(crate) async fn connect(&self) -> Result<ServerConnection, RedisError> {
-        let opening = ServerConnection::open(self.client.get_connection_info(), self.tls.as_ref());
+        let opening = ServerConnection::open(self.info(), self.tls());
         let opened = timeout(self.connect_timeout, opening).await.map_err(|_| self.timed_out())?;
         let mut connection =
             opened.map_err(|error| if error.is_timeout() { self.timed_out() } else { error })?;
@@ -189,11 +182,19 @@ impl Server {
 
     /// Whether connections use TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
-        matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+        matches!(self.info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        self.client.get_connection_info()
+    }
+
+    pub(super) fn tls(&self) -> Option<&Arc<ClientConfig>> {
+        self.tls.as_ref()
+    }
+
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
     }
 }
 
@@ -357,7 +358,7 @@ mod tests {
                     .unwrap();
             let other = server.at(&ServerAddress { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
             for server in [server, other] {
-                assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
+                assert!(server.info().tcp_settings().nodelay(), "{url}");
             }
         }
     }
@@ -373,10 +374,10 @@ mod tests {
         assert!(other.is_encrypted() && other.has_password());
         assert_eq!(other.address().to_string(), "redis-2.internal:6381");
         let primary = other.into_primary(3).unwrap();
-        let settings = primary.client().get_connection_info().redis_settings();
+        let settings = primary.info().redis_settings();
         assert_eq!((settings.db(), settings.username(), primary.must_be_primary), (3, Some("app"), true));
         let own = Server::open("redis://me:word@h", credentials, &model::Redis::at(Secret::new("redis://h")))
             .unwrap();
-        assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
+        assert_eq!(own.info().redis_settings().username(), Some("me"));
     }
 }

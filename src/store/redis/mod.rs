@@ -32,6 +32,7 @@ mod key;
 mod key_set;
 mod link;
 mod reply;
+mod reply_bounds;
 mod routed_connection;
 mod routing;
 mod script;
@@ -39,6 +40,7 @@ mod server_address;
 mod server_check;
 mod server_connection;
 mod store;
+mod subscription;
 mod topology;
 
 pub(crate) use connection::Server;

@@ -7,7 +7,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -28,6 +28,8 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
+use super::reply_bounds::BoundedStream;
+
 /// An open connection, shared by its clones. It is closed when the last one is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerConnection {
@@ -44,9 +46,11 @@ struct ConnectionTask {
 
 /// The observed events of the stream.
 #[derive(Debug, Default)]
-struct ConnectionProgress {
-    has_ended: AtomicBool,
+pub(super) struct ConnectionProgress {
+    pub(super) has_ended: AtomicBool,
     written: AtomicU64,
+    /// The bound of replies that the server has exceeded.
+    pub(super) exceeded: OnceLock<&'static str>,
 }
 
 impl Drop for ConnectionTask {
@@ -65,19 +69,7 @@ impl ServerConnection {
         info: &ConnectionInfo,
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Self, RedisError> {
-        let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
-        let state = Arc::<ConnectionProgress>::default();
-        let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &state)),
-            ConnectionAddr::TcpTls { host, port, .. } => {
-                let tls = TlsConnector::from(Arc::clone(tls.ok_or_else(unsupported)?));
-                let name = ServerName::try_from(host.as_str())?.to_owned();
-                let stream = watched(open_tcp(host, *port).await?, &state);
-                Box::pin(tls.connect(name, stream).await?)
-            }
-            ConnectionAddr::Unix(path) => Box::pin(watched(UnixStream::connect(path).await?, &state)),
-            _ => return Err(unsupported().into()),
-        };
+        let (stream, state) = open_stream(info, tls).await?;
         let config = AsyncConnectionConfig::new();
         let opened = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
         let (inner, task) = opened?;
@@ -120,6 +112,30 @@ impl ConnectionLike for ServerConnection {
     fn get_db(&self) -> i64 {
         self.inner.get_db()
     }
+}
+
+/// Opens a stream to a server, and sends nothing yet. `tls`: for addresses with TLS.
+///
+/// # Errors
+/// The server can't be reached, or refuses the handshake.
+pub(super) async fn open_stream(
+    info: &ConnectionInfo,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<(BoundedStream<Pin<Box<dyn AsyncStream + Send + Sync>>>, Arc<ConnectionProgress>), RedisError> {
+    let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
+    let state = Arc::<ConnectionProgress>::default();
+    let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &state)),
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let tls = TlsConnector::from(Arc::clone(tls.ok_or_else(unsupported)?));
+            let name = ServerName::try_from(host.as_str())?.to_owned();
+            let stream = watched(open_tcp(host, *port).await?, &state);
+            Box::pin(tls.connect(name, stream).await?)
+        }
+        ConnectionAddr::Unix(path) => Box::pin(watched(UnixStream::connect(path).await?, &state)),
+        _ => return Err(unsupported().into()),
+    };
+    Ok((BoundedStream::new(stream, Arc::clone(&state)), state))
 }
 
 fn watched<S>(stream: S, state: &Arc<ConnectionProgress>) -> WatchedStream<S> {

@@ -1,6 +1,7 @@
 //! Where limits live: both stores by one conformance suite, and Redis with its rights, its TLS and its outages.
 
 mod conformance;
+mod endless_replies;
 mod memory_budgets;
 mod memory_store;
 mod nodes;

@@ -60,8 +60,6 @@ pub struct Topology {
     /// Timeout of one read from a node, and from a Sentinel: a silent one must not delay a failover.
     learn_timeout: Duration,
     ask_timeout: Duration,
-    /// Timeout of opening a subscription.
-    connect_timeout: Duration,
     map: RwLock<Arc<NodeMap>>,
     /// The epoch of the current map, to compare without a lock.
     epoch: AtomicU64,
@@ -133,7 +131,6 @@ impl Topology {
             prefix: config.key_prefix(),
             learn_timeout: config.time_for(LEARN_TRIPS).max(config.call_timeout()),
             ask_timeout: config.time_for(ASK_TRIPS).max(ASK_TIMEOUT),
-            connect_timeout: config.connect_timeout(),
             map: RwLock::new(Arc::new(map)),
             epoch: AtomicU64::new(0),
             changed: watch::channel(0).0,
@@ -240,7 +237,7 @@ impl Topology {
     pub(crate) async fn keep_current(&self) {
         let watches = async {
             match &self.source {
-                TopologySource::Sentinels(group) => group.watch(self.connect_timeout, || self.doubt()).await,
+                TopologySource::Sentinels(group) => group.watch(|| self.doubt()).await,
                 _ => std::future::pending().await,
             }
         };

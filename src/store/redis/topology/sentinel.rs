@@ -3,12 +3,12 @@
 //! Source: [guidelines for Redis clients with support for
 //! Sentinel](https://redis.io/docs/latest/develop/reference/sentinel-clients/).
 
-use std::{collections::HashMap, pin::pin, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use bb8_redis::redis::{self, RedisError, RedisResult};
-use futures_util::{StreamExt, future::join_all};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::store::redis::{
     connection::{Server, ServerError},
@@ -20,8 +20,6 @@ use crate::store::redis::{
 
 /// The channel on which a Sentinel announces a failover.
 const SWITCHED: &str = "+switch-master";
-/// How often a subscription is tested, and the timeout of the test.
-const PING: Duration = Duration::from_secs(5);
 /// Time from the end of a subscription to the next.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -121,11 +119,11 @@ impl SentinelGroup {
     }
 
     /// Calls `on_switch` when a Sentinel announces a failover, while polled.
-    pub(super) async fn watch(&self, connect_timeout: Duration, on_switch: impl Fn()) {
+    pub(super) async fn watch(&self, on_switch: impl Fn()) {
         let watches = self.sentinels.iter().map(|sentinel| async {
             loop {
                 let begun = Instant::now();
-                if let Err(why) = sentinel.watch_once(connect_timeout, &on_switch).await {
+                if let Err(why) = sentinel.watch_once(&on_switch).await {
                     tracing::debug!(address = %sentinel.server.address(), %why, "can't listen to a Sentinel");
                 }
                 // A subscription that lasted is replaced at once.
@@ -167,31 +165,11 @@ impl SentinelNode {
     }
 
     /// Runs one subscription to its end.
-    async fn watch_once(&self, connect_timeout: Duration, on_switch: &impl Fn()) -> Result<(), String> {
-        let subscribe = async {
-            let mut connection = self.server.client().get_async_pubsub().await?;
-            connection.subscribe(SWITCHED).await?;
-            Ok::<_, RedisError>(connection)
-        };
-        let too_late = |_| "it timed out".to_owned();
-        let connection = timeout(connect_timeout, subscribe).await.map_err(too_late)?;
-        let connection = connection.map_err(|error| error_hint::describe(&error))?;
+    async fn watch_once(&self, on_switch: &impl Fn()) -> Result<(), String> {
+        let subscription = self.server.subscribe(SWITCHED).await?;
         // A failover may have happened before.
         on_switch();
-        let (mut sink, messages) = connection.split();
-        let (mut messages, mut pings) = (pin!(messages), interval(PING));
-        loop {
-            tokio::select! {
-                message = messages.next() => match message {
-                    Some(_) => on_switch(),
-                    None => return Ok(()),
-                },
-                _ = pings.tick() => {
-                    let pong = timeout(PING, sink.ping::<redis::Value>()).await.map_err(too_late)?;
-                    pong.map_err(|error| error_hint::describe(&error))?;
-                }
-            }
-        }
+        subscription.listen(|_| on_switch()).await
     }
 }
 
