@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     MemoryStore,
     budget::ByteBudget,
-    shard::{LimitName, StoreShard},
+    shard::{LimitName, Now, StoreShard},
 };
 use crate::limit::{
     Check, Decision, DecisionSource, Receipt, Taken,
@@ -40,7 +40,7 @@ impl PendingCheck<'_> {
     }
 
     /// Takes the units of an admitting check of an admitted request.
-    fn write(&self, shard: &mut StoreShard, now: i64) {
+    fn write(&self, shard: &mut StoreShard, now: Now) {
         if self.cost > 0 && !self.is_repeated && self.verdict.admitted {
             shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
         }
@@ -48,7 +48,7 @@ impl PendingCheck<'_> {
 
     /// For a denied request: takes nothing and sets the verdict to the limit's current status. If the check denies and
     /// its policy has `count_denied`, counts it first.
-    fn settle_denied(&mut self, shard: &mut StoreShard, now: i64) {
+    fn settle_denied(&mut self, shard: &mut StoreShard, now: Now) {
         let policy = self.check.policy;
         if self.verdict.admitted {
             self.verdict = read(shard, shard.state(&self.name, self.found), self.check, now, 0);
@@ -81,7 +81,7 @@ impl MemoryStore {
 
     /// The same for one check, the most frequent case: without lists it takes two thirds of the time.
     fn decide_one(&self, check: &Check<'_>) -> Decision {
-        let now = self.clock.now();
+        let now = self.now([check.policy]);
         let name = self.name(check.policy.id, &check.identifier);
         let mut shard = self.shards[self.shard_of(&name)].lock();
         let found = shard.find(&name);
@@ -94,18 +94,20 @@ impl MemoryStore {
         } else {
             pending.settle_denied(&mut shard, now);
         }
-        let parts = if admitted { receipts(&[&*shard], std::slice::from_ref(&pending), now) } else { None };
+        let time = now.of(check.policy);
+        let parts =
+            if admitted { receipts(&[&*shard], std::slice::from_ref(&pending), now, time) } else { None };
         Decision {
             admitted,
             source: DecisionSource::Store,
-            time: now,
+            time,
             verdicts: smallvec![pending.verdict],
             parts,
         }
     }
 
     fn decide_many(&self, checks: &[Check<'_>]) -> Decision {
-        let now = self.clock.now();
+        let now = self.now(checks.iter().map(|check| check.policy));
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         let order = self.shards_of(&names);
@@ -120,7 +122,7 @@ impl MemoryStore {
 
     /// [`Store::look`](crate::limit::Store::look) without waiting: decides over a copy of these limits.
     pub fn look_now(&self, checks: &[Check<'_>]) -> Decision {
-        let now = self.clock.now();
+        let now = self.now(checks.iter().map(|check| check.policy));
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         // Without a bound, so that copying evicts nothing.
@@ -141,7 +143,7 @@ impl MemoryStore {
 
     /// [`Store::settle`](crate::limit::Store::settle) without waiting.
     pub fn settle_now(&self, taken: &[Taken<'_>]) {
-        let now = self.clock.now();
+        let now = self.now(taken.iter().map(|taken| taken.check.policy));
         for Taken { check, receipt, actual } in taken {
             let name = self.name(check.policy.id, &check.identifier);
             let mut shard = self.shards[self.shard_of(&name)].lock();
@@ -167,7 +169,7 @@ fn decide<S: DerefMut<Target = StoreShard>>(
     shard_index: impl Fn(&LimitName<'_>) -> usize,
     checks: &[Check<'_>],
     names: &[LimitName<'_>],
-    now: i64,
+    now: Now,
 ) -> Decision {
     let mut pending_checks: SmallVec<[PendingCheck<'_>; 2]> = SmallVec::with_capacity(checks.len());
     for (i, check) in checks.iter().enumerate() {
@@ -188,30 +190,38 @@ fn decide<S: DerefMut<Target = StoreShard>>(
             pending.settle_denied(shard, now);
         }
     }
-    let parts = if admitted { receipts(shards, &pending_checks, now) } else { None };
+    let time = checks.first().map_or(now.steady, |check| now.of(check.policy));
+    let parts = if admitted { receipts(shards, &pending_checks, now, time) } else { None };
     let verdicts = pending_checks.into_iter().map(|pending| pending.verdict).collect();
-    Decision { admitted, source: DecisionSource::Store, time: now, verdicts, parts }
+    Decision { admitted, source: DecisionSource::Store, time, verdicts, parts }
 }
 
-/// The receipts of an admitted request, if the clock was set back since units of these limits were taken.
+/// The receipts of an admitted request, if they differ from the `time` of the decision: checks go by several clocks, or a
+/// clock was set back since units of these limits were taken.
 fn receipts<S: Deref<Target = StoreShard>>(
     shards: &[S],
     checks: &[PendingCheck<'_>],
-    now: i64,
+    now: Now,
+    time: i64,
 ) -> Option<Box<[Receipt]>> {
-    if shards.iter().all(|shard| shard.latest <= now) {
+    let is_apart = |pending: &PendingCheck<'_>| {
+        let own = now.of(pending.check.policy);
+        own < shards[pending.lock].latest.of(pending.check.policy)
+            || own != time && pending.check.policy.may_refund()
+    };
+    if !checks.iter().any(is_apart) {
         return None;
     }
-    let receipt = |pending: &PendingCheck<'_>| Receipt {
-        source: DecisionSource::Store,
-        time: match pending.verdict.admitted && pending.cost > 0 {
-            true => shards[pending.lock].taken_at(&pending.name, pending.check.policy, now),
-            false => now,
-        },
+    let taken_at = |pending: &PendingCheck<'_>| match pending.verdict.admitted && pending.cost > 0 {
+        true => {
+            shards[pending.lock].taken_at(&pending.name, pending.check.policy, now.of(pending.check.policy))
+        }
+        false => time,
     };
+    let receipt = |pending| Receipt { source: DecisionSource::Store, time: taken_at(pending) };
     let receipts: SmallVec<[Receipt; 2]> = checks.iter().map(receipt).collect();
-    let is_ahead = receipts.iter().any(|receipt| receipt.time > now);
-    is_ahead.then(|| receipts.into_vec().into_boxed_slice())
+    let is_later = receipts.iter().any(|receipt| receipt.time != time);
+    is_later.then(|| receipts.into_vec().into_boxed_slice())
 }
 
 /// The units of all checks on the limit of check `i`, and whether one of them comes before it.
@@ -227,10 +237,11 @@ fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u6
     (cost, is_repeated)
 }
 
-fn read(shard: &StoreShard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
-    shard.with_rule(check.policy, now, |rule| match state {
-        Some(state) => state.read(rule, now, cost, &check.detail),
-        None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
+fn read(shard: &StoreShard, state: Option<&LimitState>, check: &Check<'_>, now: Now, cost: u64) -> Verdict {
+    let time = now.of(check.policy);
+    shard.with_rule(check.policy, time, |rule| match state {
+        Some(state) => state.read(rule, time, cost, &check.detail),
+        None => LimitState::new(rule.kind).read(rule, time, cost, &check.detail),
     })
 }
 

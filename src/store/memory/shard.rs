@@ -31,6 +31,37 @@ const USED_UP: i64 = i64::MAX;
 /// The least bound of a shard's entries, so that a small store has evidence, too.
 const MIN_ENTRIES: usize = 64;
 
+/// How long a window of the calendar is kept after its end: if wall time was wrong for a moment, the window has not ended,
+/// and must not begin again.
+const KEPT_FOR: i64 = 86_400_000_000;
+
+/// The time by both clocks of a store, in microseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Now {
+    /// For durations.
+    pub(super) steady: i64,
+    /// For windows of the calendar. Only right if a policy has such.
+    pub(super) wall: i64,
+}
+
+impl Now {
+    /// The time by the clock of this policy.
+    pub(super) fn of(self, policy: &Policy) -> i64 {
+        if policy.kind == Kind::CalendarWindow { self.wall } else { self.steady }
+    }
+
+    /// When the state of a limit of this policy expires, by the steady clock.
+    fn expiry(self, policy: &Policy, rule: LimitRule<'_>, state: &LimitState) -> i64 {
+        let expires_at = state.expires_at(rule, policy.slowest_tier());
+        match policy.kind {
+            Kind::CalendarWindow => {
+                expires_at.saturating_sub(self.wall).saturating_add(self.steady).saturating_add(KEPT_FOR)
+            }
+            _ => expires_at,
+        }
+    }
+}
+
 /// The name of a limit in a request, with its hash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LimitName<'a> {
@@ -120,8 +151,8 @@ pub(super) struct StoreShard {
     pub(super) dropped_entries: u64,
     /// States that were discarded since they lay too far ahead of the clock.
     pub(super) discarded: u64,
-    /// The latest time at which a limit was written.
-    pub(super) latest: i64,
+    /// The latest times at which limits were written.
+    pub(super) latest: Now,
     budget: Arc<ByteBudget>,
 }
 
@@ -139,7 +170,7 @@ impl StoreShard {
             dropped: 0,
             dropped_entries: 0,
             discarded: 0,
-            latest: i64::MIN,
+            latest: Now { steady: i64::MIN, wall: i64::MIN },
             budget,
         }
     }
@@ -190,12 +221,12 @@ impl StoreShard {
         name: &LimitName<'_>,
         found: Option<usize>,
         check: &Check<'_>,
-        now: i64,
+        now: Now,
         cost: u64,
         verdict: &Verdict,
     ) {
         let policy = check.policy;
-        self.latest = self.latest.max(now);
+        self.note_write(policy, now);
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
@@ -206,9 +237,9 @@ impl StoreShard {
             let room = self.capacity.max(MIN_ENTRIES).saturating_sub(self.entries - entries);
             keep = keep.min(if has_room { room } else { entries });
         }
-        let discards = policy.with_rule(now, |rule| {
-            let discards = slot.state.write(rule, now, cost, &check.detail, keep);
-            slot.expires_at = slot.state.expires_at(rule, policy.slowest_tier());
+        let discards = policy.with_rule(now.of(policy), |rule| {
+            let discards = slot.state.write(rule, now.of(policy), cost, &check.detail, keep);
+            slot.expires_at = now.expiry(policy, rule, &slot.state);
             discards
         });
         let stored = slot.state.stored_entries();
@@ -225,17 +256,17 @@ impl StoreShard {
         name: &LimitName<'_>,
         found: Option<usize>,
         policy: &Policy,
-        now: i64,
+        now: Now,
         cost: u64,
     ) {
-        self.latest = self.latest.max(now);
+        self.note_write(policy, now);
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let max_log_units = self.budget.max_log_units();
         let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
-        let discards = with_rule(policy, now, max_log_units, |rule| {
-            let discards = slot.state.count_denied(rule, now, cost);
-            slot.expires_at = slot.state.expires_at(rule, policy.slowest_tier());
+        let discards = with_rule(policy, now.of(policy), max_log_units, |rule| {
+            let discards = slot.state.count_denied(rule, now.of(policy), cost);
+            slot.expires_at = now.expiry(policy, rule, &slot.state);
             discards
         });
         self.discarded += u64::from(discards);
@@ -245,9 +276,17 @@ impl StoreShard {
         self.settle(name, now, bytes, grown);
     }
 
+    fn note_write(&mut self, policy: &Policy, now: Now) {
+        let latest = match policy.kind {
+            Kind::CalendarWindow => &mut self.latest.wall,
+            _ => &mut self.latest.steady,
+        };
+        *latest = now.of(policy).max(*latest);
+    }
+
     /// Copies the slot of this name from `other`, if there is one.
     pub(super) fn copy_slot(&mut self, other: &Self, name: &LimitName<'_>) {
-        self.latest = self.latest.max(other.latest);
+        self.latest = other.latest;
         if let Some(index) = other.find(name)
             && self.find(name).is_none()
         {
@@ -259,26 +298,28 @@ impl StoreShard {
     }
 
     /// Takes `cost` units more for `check`, even past the limit, but of each tier at most one limit.
-    pub(super) fn charge(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: i64) {
+    pub(super) fn charge(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: Now) {
         let cost = check.policy.tiers.iter().map(|tier| tier.limit).max().unwrap_or_default().min(cost);
-        let found = self.find(name);
-        let verdict = self.with_rule(check.policy, now, |rule| match found {
-            Some(index) => self.state_at(index).read(rule, now, cost, &check.detail),
-            None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
+        let (found, time) = (self.find(name), now.of(check.policy));
+        let verdict = self.with_rule(check.policy, time, |rule| match found {
+            Some(index) => self.state_at(index).read(rule, time, cost, &check.detail),
+            None => LimitState::new(rule.kind).read(rule, time, cost, &check.detail),
         });
         self.write(name, found, check, now, cost, &verdict);
         // The limit may be used up by now, and is protected then.
         let Some(index) = self.find(name) else { return };
-        let verdict =
-            self.with_rule(check.policy, now, |rule| self.state_at(index).read(rule, now, 0, &check.detail));
+        let verdict = self
+            .with_rule(check.policy, time, |rule| self.state_at(index).read(rule, time, 0, &check.detail));
         self.update_protection(index, check.policy, now, &verdict);
     }
 
     /// Refunds `cost` units of those that `check` took at the time `at`.
-    pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: i64, at: i64) {
+    pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, cost: u64, now: Now, at: i64) {
         let Some(index) = self.find(name) else { return };
-        self.latest = self.latest.max(now);
-        check.policy.with_rule(now, |rule| self.refund_at(index, rule, check, cost, now, at));
+        self.note_write(check.policy, now);
+        check
+            .policy
+            .with_rule(now.of(check.policy), |rule| self.refund_at(index, rule, check, cost, now, at));
     }
 
     fn refund_at(
@@ -287,20 +328,21 @@ impl StoreShard {
         rule: LimitRule<'_>,
         check: &Check<'_>,
         cost: u64,
-        now: i64,
+        now: Now,
         at: i64,
     ) {
         let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
-        let was_used = slot.state.is_used(rule, now);
-        slot.state.refund(rule, now, at, cost, &check.detail);
+        let time = now.of(check.policy);
+        let was_used = slot.state.is_used(rule, time);
+        slot.state.refund(rule, time, at, cost, &check.detail);
         self.budget.change(bytes, slot.state.heap_bytes());
-        let (stored, is_used) = (slot.state.stored_entries(), slot.state.is_used(rule, now));
+        let (stored, is_used) = (slot.state.stored_entries(), slot.state.is_used(rule, time));
         self.count_entries(entries, stored);
         if is_used {
             let slot = &mut self.slots[index];
-            slot.expires_at = slot.state.expires_at(rule, check.policy.slowest_tier());
-            let verdict = slot.state.read(rule, now, 0, &check.detail);
+            slot.expires_at = now.expiry(check.policy, rule, &slot.state);
+            let verdict = slot.state.read(rule, time, 0, &check.detail);
             self.update_protection(index, check.policy, now, &verdict);
         } else if was_used {
             self.remove(index);
@@ -315,7 +357,7 @@ impl StoreShard {
         name: &LimitName<'_>,
         found: Option<usize>,
         policy: &Policy,
-        now: i64,
+        now: Now,
         verdict: &Verdict,
     ) {
         if let Some(index) = self.locate(name, found)
@@ -334,7 +376,7 @@ impl StoreShard {
     }
 
     /// Protects the slot from eviction if its limit has nothing remaining; else ends its protection.
-    fn update_protection(&mut self, index: usize, policy: &Policy, now: i64, verdict: &Verdict) {
+    fn update_protection(&mut self, index: usize, policy: &Policy, now: Now, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
         let slot = &mut self.slots[index];
         if is_at_limit {
@@ -342,7 +384,7 @@ impl StoreShard {
                 // The end of a lease can't be predicted, and `reset` is only a time to retry: protected until it
                 // expires.
                 LimitState::Concurrency(_) => slot.expires_at,
-                _ => now.saturating_add(verdict.reset),
+                _ => now.steady.saturating_add(verdict.reset),
             };
             if index >= self.at_limit {
                 self.slots.swap(index, self.at_limit);
@@ -352,10 +394,10 @@ impl StoreShard {
             slot.rank = match policy.tiers.len() {
                 1 => share_rank(verdict.limit.saturating_sub(verdict.remaining), verdict.limit),
                 // The verdict is that of the tier with the fewest units left.
-                _ => policy.with_rule(now, |rule| {
+                _ => policy.with_rule(now.of(policy), |rule| {
                     let ranks = rule.tiers.iter().enumerate();
                     let ranks = ranks.map(|(tier, Tier { limit, .. })| {
-                        share_rank(slot.state.used(rule, tier, now), *limit)
+                        share_rank(slot.state.used(rule, tier, now.of(policy)), *limit)
                     });
                     ranks.max().unwrap_or_default()
                 }),
@@ -371,11 +413,11 @@ impl StoreShard {
         self.slots.swap(index, self.at_limit);
     }
 
-    fn insert(&mut self, name: &LimitName<'_>, policy: &Policy, now: i64) -> usize {
-        self.sweep(SWEPT_PER_INSERT, now);
+    fn insert(&mut self, name: &LimitName<'_>, policy: &Policy, now: Now) -> usize {
+        self.sweep(SWEPT_PER_INSERT, now.steady);
         let len = self.slots.len();
         let is_full = |shard: &Self| len >= shard.capacity || (len >= shard.room && !shard.may_grow());
-        if is_full(self) && self.sweep(SWEPT_WHEN_FULL, now) == 0 {
+        if is_full(self) && self.sweep(SWEPT_WHEN_FULL, now.steady) == 0 {
             let mut gives_entries = len < self.capacity;
             while gives_entries && is_full(self) {
                 gives_entries = self.drop_entries(None);
@@ -420,12 +462,12 @@ impl StoreShard {
     }
 
     /// Counts a change of a state's heap from `before` to `after` bytes, and evicts if that exceeds the budget.
-    fn settle(&mut self, name: &LimitName<'_>, now: i64, before: usize, after: usize) {
+    fn settle(&mut self, name: &LimitName<'_>, now: Now, before: usize, after: usize) {
         if before == after {
             return;
         }
         self.budget.change(before, after);
-        if after > before && self.budget.is_exceeded() && self.sweep(SWEPT_WHEN_FULL, now) == 0 {
+        if after > before && self.budget.is_exceeded() && self.sweep(SWEPT_WHEN_FULL, now.steady) == 0 {
             for _ in 0..EVICTED_PER_WRITE {
                 // If no others are left, the written limit is kept: the next sweep takes from the other shards.
                 let written = self.find(name);
@@ -507,7 +549,7 @@ impl StoreShard {
         }
     }
 
-    /// Visits up to `budget` slots, and removes the expired ones. Returns how many it removed.
+    /// Visits up to `budget` slots, and removes the ones that have expired by the steady clock. Returns how many it removed.
     pub(super) fn sweep(&mut self, budget: usize, now: i64) -> usize {
         let before = self.slots.len();
         for _ in 0..budget.min(before) {

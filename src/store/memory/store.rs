@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 
 use super::{
     budget::ByteBudget,
-    shard::{LimitName, Sacrifice, SlotKey, StoreShard},
+    shard::{LimitName, Now, Sacrifice, SlotKey, StoreShard},
 };
 use crate::{
     limit::{
         Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
         Unavailable,
-        algorithm::{Detail, LimitRule, LimitState, metadata_list::Entry},
+        algorithm::{Detail, Kind, LimitRule, LimitState, metadata_list::Entry},
     },
     memory_budget::FreedBytes,
 };
@@ -184,7 +184,7 @@ impl MemoryStore {
         policies: &[Policy],
         matches: impl Fn(&SlotKey) -> bool,
     ) -> Vec<ClearedLimit> {
-        let now = self.clock.now();
+        let now = self.now(policies.iter().flat_map(Policy::variants));
         let named = |id: PolicyId| policies.iter().flat_map(Policy::variants).find(|policy| policy.id == id);
         let mut cleared = Vec::new();
         for shard in shards {
@@ -192,7 +192,7 @@ impl MemoryStore {
                 |key| matches(key) && named(key.policy).is_some(),
                 |slot| {
                     if let Some(policy) = named(slot.key.policy)
-                        && policy.with_rule(now, |rule| slot.state.is_used(rule, now))
+                        && policy.with_rule(now.of(policy), |rule| slot.state.is_used(rule, now.of(policy)))
                     {
                         let (policy, identifier) = (policy.name.clone(), slot.key.identifier.to_string());
                         cleared.push(ClearedLimit { policy, identifier });
@@ -209,7 +209,7 @@ impl MemoryStore {
         identifier: &str,
         look: impl FnOnce(&LimitState, LimitRule<'_>, i64) -> T,
     ) -> T {
-        let now = self.clock.now();
+        let now = self.now([policy]).of(policy);
         let name = self.name(policy.id, identifier);
         let shard = self.shards[self.shard_of(&name)].lock();
         let state = shard.state(&name, shard.find(&name));
@@ -217,6 +217,13 @@ impl MemoryStore {
             Some(state) => look(state, rule, now),
             None => look(&LimitState::new(rule.kind), rule, now),
         })
+    }
+
+    /// The time, for checks of these policies.
+    pub(super) fn now<'a>(&self, policies: impl IntoIterator<Item = &'a Policy>) -> Now {
+        let steady = self.clock.now();
+        let has_calendar = policies.into_iter().any(|policy| policy.kind == Kind::CalendarWindow);
+        Now { steady, wall: if has_calendar { self.clock.wall() } else { steady } }
     }
 
     pub(super) fn name<'a>(&self, policy: PolicyId, identifier: &'a str) -> LimitName<'a> {

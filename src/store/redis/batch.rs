@@ -523,7 +523,8 @@ mod tests {
     #[test]
     fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
         let policy = policy(0);
-        let (mut batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
+        let (mut batch, mut receivers) =
+            batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
         let written = reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]);
         assert!(batch.distribute(Ok(written), |_| ()).is_err());
         let mut next = || receivers.remove(0).try_recv().unwrap();
@@ -536,7 +537,7 @@ mod tests {
     #[test]
     fn spoilt_limits_are_named_and_fail_only_the_requests_that_the_script_names() {
         let policy = policy(0);
-        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 1)]);
+        let (mut batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 1)]);
         let mut keys = Vec::new();
         let outcome =
             batch.distribute(Ok(reply(&[0, 7, -3, 0, 6, 1, 0, 6, 1])), |key| keys.push(key.to_vec()));

@@ -11,7 +11,8 @@ use crate::harness::{Config, Origin, Tollgate, becomes, command, get, tollgate_i
 /// installed.
 fn start(directory: &Path, config: Config) -> Option<Tollgate> {
     let libraries = fs::read_dir("/usr/lib").unwrap().filter_map(Result::ok);
-    let library = libraries.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+    let library =
+        libraries.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
     let Some(library) = library else {
         eprintln!("left out: faketime is not installed");
         return None;

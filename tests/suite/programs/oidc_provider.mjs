@@ -11,13 +11,22 @@ const { default: Provider } = await import(pathToFileURL(path));
 let provider;
 let keys = [];
 let fetches = 0;
+// How long its tokens are valid, in seconds.
+let lifetime = 3600;
+// How long it takes to send its keys, in milliseconds.
+let delay = 0;
 
 // Signs with a new key from now on. The one before still verifies.
 function rotate() {
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   const key = { ...privateKey.export({ format: 'jwk' }), kid: `key-${Date.now()}`, use: 'sig', alg: 'RS256' };
   keys = [key, ...keys.slice(0, 1)];
-  const resource = { scope: 'read', audience: 'api', accessTokenFormat: 'jwt', accessTokenTTL: 3600 };
+  provide();
+}
+
+// Begins anew with these settings.
+function provide() {
+  const resource = { scope: 'read', audience: 'api', accessTokenFormat: 'jwt', accessTokenTTL: lifetime };
   const client = {
     client_id: 'acme', client_secret: 'secret', grant_types: ['client_credentials'], redirect_uris: [],
     response_types: [],
@@ -42,9 +51,17 @@ const server = createServer((request, response) => {
     rotate();
     return response.end();
   }
+  // `/lifetime/-3600`: its tokens have expired before they are issued, as at a client that kept them.
+  const [, setting, value] = request.url.split('/');
+  if (setting === 'lifetime' || setting === 'delay') {
+    if (setting === 'lifetime') lifetime = Number(value); else delay = Number(value);
+    provide();
+    return response.end();
+  }
   if (request.url === '/fetches') return response.end(`${fetches}`);
-  if (request.url === '/jwks') fetches++;
-  provider(request, response);
+  if (request.url !== '/jwks') return provider(request, response);
+  fetches++;
+  setTimeout(() => provider(request, response), delay);
 });
 server.listen(Number(port), '127.0.0.1', () => {
   rotate();

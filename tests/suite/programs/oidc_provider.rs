@@ -65,6 +65,12 @@ impl Provider {
         assert_eq!(get(self.address, "/rotate", &[]).status, 200);
     }
 
+    /// Sets how long its tokens are valid (`lifetime`, in seconds), or how long it takes to send its keys (`delay`, in
+    /// milliseconds).
+    fn set(&self, setting: &str, value: i32) {
+        assert_eq!(get(self.address, &format!("/{setting}/{value}"), &[]).status, 200);
+    }
+
     /// How often its keys were fetched.
     fn fetches(&self) -> usize {
         get(self.address, "/fetches", &[]).text().parse().unwrap()
@@ -184,4 +190,48 @@ fn known_keys_verify_tokens_while_the_provider_is_away() {
     let bearer = provider.bearer();
     eventually("its new key is known", || status(&tollgate, &bearer) == 200);
     eventually("the log says so", || log().contains("can be fetched again"));
+}
+
+/// A Tollgate that requires a user, with the documented rule against guessing.
+fn guards_against_guessing(provider: &Provider) -> Tollgate {
+    let issuer = format!("http://{}", provider.address);
+    Tollgate::start(Config::yaml(format!(
+        "user: [{{ jwt: {{ discover: true, issuer: \"{issuer}\", audience: api }} }}]\n\
+         bans: {{ guessing: {{ key: ip, policies: [api_keys], after: 20/10m, for: 1h }} }}\n\
+         routes:\n  - {{ path: /*, require: user, reply: {{ status: 200 }} }}\n"
+    )))
+}
+
+/// It takes the provider three seconds to send its keys.
+#[test]
+fn tokens_of_a_new_key_wait_for_it_and_count_as_no_guesses() {
+    let Some(provider) = Provider::start(0) else { return };
+    let tollgate = guards_against_guessing(&provider);
+    provider.set("delay", 3_000);
+    provider.rotate();
+    let bearer = provider.bearer();
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let sent: Vec<_> = (0..55).map(|_| scope.spawn(|| status(&tollgate, &bearer))).collect();
+        sent.into_iter().map(|sent| sent.join().unwrap()).collect()
+    });
+    assert_eq!(statuses, [200; 55]);
+    assert_eq!(provider.fetches(), 2);
+}
+
+/// Sixty users behind one address, each with a token that has expired.
+#[test]
+fn expired_tokens_of_an_office_ban_nobody() {
+    let Some(provider) = Provider::start(0) else { return };
+    let tollgate = guards_against_guessing(&provider);
+    provider.set("lifetime", -3_600);
+    let expired: Vec<String> = (0..60).map(|_| provider.bearer()).collect();
+    let statuses: Vec<u16> = expired.iter().map(|bearer| status(&tollgate, bearer)).collect();
+    assert_eq!(statuses, [401; 60]);
+    provider.set("lifetime", 3_600);
+    assert_eq!(status(&tollgate, &provider.bearer()), 200);
+    assert_eq!(tollgate.metric("tollgate_requests_refused_total{reason=\"expired_credential\"}"), 60.0);
+    assert_eq!(tollgate.admin("GET", "/v1/bans").json()["bans"].as_array().unwrap().len(), 0);
+    // Made-up tokens do count.
+    let made_up = (0..60).map(|_| status(&tollgate, "Bearer made.up.token"));
+    assert_eq!(made_up.filter(|status| *status == 401).count(), 30);
 }
