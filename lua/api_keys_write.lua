@@ -10,10 +10,12 @@
 -- None of them expires: keys are no counters.
 -- ARGV[1]  the channel for changes, and ARGV[2] the message; ARGV[3] the epoch to begin if there is none; ARGV[4] most
 --          keys
--- ARGV[5…] for each: the ID; FINALITY; CHANGED; TIE; until when the tombstone is kept, 0 if it is none; JSON
--- Reply    the IDs of the keys for which there was no room
+-- ARGV[5…] for each: the ID; FINALITY; CHANGED; TIE; until when the tombstone is kept, 0 if it is none; JSON; and the
+--          version that it replaces, `FINALITY CHANGED TIE`: empty if the key is new, `*` for any that is not greater
+-- Reply    for each: empty if it is stored, or a greater one may be; `full` if there was no room; and if Redis has another
+--          version than the one to replace, its record, or `missing` if it has none
 
-local WIDTH = 6
+local WIDTH = 7
 local records, order, version, tombstones, uses = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local max_keys = tonumber(ARGV[4])
 for at, kind in ipairs({'hash', 'zset', 'hash', 'zset', 'zset'}) do
@@ -21,7 +23,7 @@ for at, kind in ipairs({'hash', 'zset', 'hash', 'zset', 'zset'}) do
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local refused, is_changed = {}, false
+local reply, is_changed = {}, false
 
 -- Whether the stored version is this one, or a greater one.
 local function holds(stored, stamp)
@@ -51,12 +53,18 @@ if not read_version(version) then
 end
 for base = 5, #ARGV - WIDTH + 1, WIDTH do
   local id, stamp = ARGV[base], {ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]}
-  local kept_until = tonumber(ARGV[base + 4])
+  local kept_until, replaced = tonumber(ARGV[base + 4]), ARGV[base + 6]
   local stored = redis.call('HGET', records, id)
-  if holds(stored, stamp) or kept_until > 0 and kept_until <= now then
+  local current = string.match(stored or '', '^%d+ %d+ %d+') or ''
+  local outcome = ''
+  if current == table.concat(stamp, ' ') then
+    -- It was stored by a call whose reply was lost.
+  elseif replaced ~= '*' and replaced ~= current then
+    outcome = stored or 'missing'
+  elseif holds(stored, stamp) or kept_until > 0 and kept_until <= now then
     -- Nothing new.
   elseif not stored and redis.call('ZCARD', order) >= max_keys then
-    refused[#refused + 1] = id
+    outcome = 'full'
   else
     local _, n = next_version(version, ARGV[3])
     redis.call('HSET', records, id, table.concat(stamp, ' ') .. ' ' .. ARGV[base + 5])
@@ -68,9 +76,10 @@ for base = 5, #ARGV - WIDTH + 1, WIDTH do
     end
     is_changed = true
   end
+  reply[#reply + 1] = outcome
 end
 if is_changed then
   -- An instance that misses it notices by the version.
   redis.pcall('PUBLISH', ARGV[1], ARGV[2])
 end
-return refused
+return reply

@@ -7,7 +7,7 @@ use axum::{
     body::Bytes,
     extract::{self, FromRequest, FromRequestParts, Path, Request, rejection::QueryRejection},
 };
-use http::{StatusCode, request::Parts};
+use http::{StatusCode, header::IF_MATCH, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use ipnet::IpNet;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -90,6 +90,33 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         path.map(|Path(text)| Self(text)).map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// The versions of which the resource must have one, by `If-Match` (RFC 9110, 13.1.1). `None`: any.
+pub(super) struct IfMatch(pub(super) Option<Vec<String>>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let lines = parts.headers.get_all(IF_MATCH).iter();
+        let tags: Vec<_> = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b',')).collect();
+        if tags.iter().all(|tag| tag.trim_ascii() == b"*") {
+            return Ok(Self(None));
+        }
+        let version = |tag: &&[u8]| {
+            let tag = tag.trim_ascii();
+            // A weak one equals none.
+            let quoted = tag.strip_prefix(b"W/").unwrap_or(tag);
+            let opaque = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+            let version = opaque.map(String::from_utf8_lossy);
+            version.map(|version| if quoted == tag { version.into_owned() } else { String::new() })
+        };
+        let versions: Option<Vec<String>> = tags.iter().map(version).collect();
+        let malformed =
+            || Problem::bad_request("If-Match: write the version in double quotes, as ETag has it, or *");
+        versions.map(|versions| Self(Some(versions))).ok_or_else(malformed)
     }
 }
 

@@ -8,7 +8,7 @@ use axum::{
     extract::{Request, State},
 };
 use compact_str::CompactString;
-use http::StatusCode;
+use http::{HeaderName, StatusCode, header::ETAG};
 use serde::Deserialize;
 use tokio::task;
 use utoipa::{IntoParams, ToSchema};
@@ -16,16 +16,18 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     context::{HandlerContext, crashed, is_shared, to_completion},
     dto::{self, schema},
-    extract::{JsonBody, KeyParam, NoParams, Operator, Query, parse_json, read_body},
+    extract::{IfMatch, JsonBody, KeyParam, NoParams, Operator, Query, parse_json, read_body},
+    key_changes::{self, Author, Made, WithoutReply, existing},
     openapi::{
-        BodyErrors, LookupErrors, NotFoundError, ReadErrors, RefusedError, UnavailableError, WriteErrors,
+        BodyErrors, LookupErrors, NotFoundError, PreconditionError, ReadErrors, RefusedError, UnavailableError,
+        WriteErrors,
     },
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
 use crate::{
     api_keys::{
-        ApiKey, ApiKeys, KeyMark, KeyState, KeyText, PutError, check_rows, describe,
+        ApiKey, ApiKeys, KeyMark, KeyState, KeyText, PutError, Stamp, check_rows, describe,
         operations::{self, FieldError, KeyChange, KeyFields, OperationError, parse_expiry},
         record::check_name,
     },
@@ -38,6 +40,9 @@ use crate::{
 const MAX_IMPORT: usize = 32 << 20;
 /// Names that warnings list.
 const MAX_LISTED: usize = 10;
+
+/// A key with its version in `ETag`.
+type Versioned<T> = ([(HeaderName, String); 1], Json<T>);
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -58,6 +63,17 @@ pub(super) struct KeysQuery {
     /// The `cursor` of the previous page.
     #[param(value_type = Option<schema::Cursor>)]
     pub(super) cursor: Option<String>,
+}
+
+/// The header of requests that change a key.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it describes what `IfMatch` reads")]
+struct IfMatchParam {
+    /// The version that is to be changed, as `ETag` has it: if the key has another one, nothing is changed (412). Without
+    /// it, the change is made to the newest version.
+    #[param(rename = "If-Match")]
+    if_match: Option<String>,
 }
 
 /// Whether a key may be used.
@@ -165,14 +181,23 @@ async fn search(
     operation_id = "key",
     tag = "keys",
     params(("id" = schema::KeyId, Path, description = "the ID of the key")),
-    responses((status = 200, body = dto::ApiKey, description = "the key, without its text"), LookupErrors)
+    responses(
+        (
+            status = 200,
+            body = dto::ApiKey,
+            description = "the key, without its text",
+            headers(("ETag" = String, description = "its version, for If-Match"))
+        ),
+        LookupErrors
+    )
 )]
 pub(super) async fn show(
     State(context): State<Arc<HandlerContext>>,
     KeyParam(id): KeyParam,
     _: Query<NoParams>,
-) -> Result<Json<dto::ApiKey>, Problem> {
-    Ok(Json(record(&context, &*existing(&context, &id)?)))
+) -> Result<Versioned<dto::ApiKey>, Problem> {
+    let record = record(&context, &*existing(&context, &id)?);
+    Ok((etag(&record), Json(record)))
 }
 
 /// Makes an API key. The response has its text, which can't be read again.
@@ -191,6 +216,7 @@ pub(super) async fn show(
             status = 201,
             body = dto::MadeApiKey,
             description = "the key was made",
+            headers(("ETag" = String, description = "its version, for If-Match")),
             links(
                 ("show" = (operation_id = "key", parameters(("id" = "$response.body#/id")))),
                 ("change" = (operation_id = "change_key", parameters(("id" = "$response.body#/id")))),
@@ -209,9 +235,11 @@ pub(super) async fn create(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
     JsonBody(new): JsonBody<dto::NewApiKey>,
-) -> Result<(StatusCode, Json<dto::MadeApiKey>), Problem> {
+) -> Result<(StatusCode, Versioned<dto::MadeApiKey>), Problem> {
     let now = context.state.clock.now();
     let dto::NewApiKey { id, customer, plan, name, labels, routes, expires } = new;
+    // Another instance may be making a key with the same ID, but not with the same random one.
+    let without_reply = if id.is_none() { WithoutReply::Made } else { WithoutReply::NotMade };
     let fields = KeyFields {
         id: id.map(Into::into),
         customer: customer.into(),
@@ -223,28 +251,40 @@ pub(super) async fn create(
         expires: expires.map(|text| expiry(&text, now)).transpose()?,
     };
     let (key, new) = operations::create(fields, &prefix(&context), now)?;
-    let mark = context.state.api_keys.create(key.clone())?;
-    let changed = changed(&context, &by, "create_key", &described(&key), &key, &mark).await;
-    Ok((StatusCode::CREATED, Json(dto::MadeApiKey { key: KeyText(new.text), changed })))
+    to_completion(async move {
+        let author = Author { by: &by, action: "create_key", without_reply };
+        let made = key_changes::create(&context, key, author).await?;
+        let changed = changed(&context, author, &described(&made.key), &made);
+        let etag = etag(&changed.record);
+        Ok((StatusCode::CREATED, (etag, Json(dto::MadeApiKey { key: KeyText(new.text), changed }))))
+    })
+    .await
 }
 
-/// Changes an API key: its plan, name, labels, routes or expiry.
+/// Changes an API key: its plan, name, labels, routes or expiry. Fields that are left out keep the values that the newest
+/// version has.
 #[utoipa::path(
     patch,
     path = "/v1/keys/{id}",
     operation_id = "change_key",
     tag = "keys",
-    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    params(("id" = schema::KeyId, Path, description = "the ID of the key"), IfMatchParam),
     request_body(
         content = dto::ApiKeyChange,
         description = "the fields to change",
         example = json!({"plan": "enterprise", "expires": null})
     ),
     responses(
-        (status = 200, body = dto::ChangedApiKey, description = "the key as it is now"),
+        (
+            status = 200,
+            body = dto::ChangedApiKey,
+            description = "the key as it is now",
+            headers(("ETag" = String, description = "its version, for If-Match"))
+        ),
         WriteErrors,
         BodyErrors,
         NotFoundError,
+        PreconditionError,
         RefusedError,
         UnavailableError
     )
@@ -253,10 +293,10 @@ pub(super) async fn change(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
     KeyParam(id): KeyParam,
+    if_match: IfMatch,
     JsonBody(change): JsonBody<dto::ApiKeyChange>,
-) -> Result<Json<dto::ChangedApiKey>, Problem> {
+) -> Result<Versioned<dto::ChangedApiKey>, Problem> {
     let now = context.state.clock.now();
-    let key = existing(&context, &id)?;
     let detail = change_detail(&change);
     let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
     let expires = match expires {
@@ -266,9 +306,14 @@ pub(super) async fn change(
     };
     let plan = plan.map(|plan| plan.map(Into::into));
     let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
-    let key = operations::change(&key, change, now)?;
-    let mark = context.state.api_keys.put(key.clone())?;
-    Ok(Json(changed(&context, &by, "change_key", &detail, &key, &mark).await))
+    to_completion(async move {
+        let operation = |key: &ApiKey| operations::change(key, change.clone(), now);
+        let author = Author { by: &by, action: "change_key", without_reply: WithoutReply::NotMade };
+        let made = key_changes::change(&context, &id, &if_match, author, operation).await?;
+        let changed = changed(&context, author, &detail, &made);
+        Ok((etag(&changed.record), Json(changed)))
+    })
+    .await
 }
 
 /// Gives an API key another text, which the response has. The one that it has now stays valid for `overlap`.
@@ -277,17 +322,23 @@ pub(super) async fn change(
     path = "/v1/keys/{id}/rotate",
     operation_id = "rotate_key",
     tag = "keys",
-    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    params(("id" = schema::KeyId, Path, description = "the ID of the key"), IfMatchParam),
     request_body(
         content = dto::Rotation,
         description = "how long the old key stays valid",
         example = json!({"overlap": "24h"})
     ),
     responses(
-        (status = 200, body = dto::MadeApiKey, description = "the key was rotated"),
+        (
+            status = 200,
+            body = dto::MadeApiKey,
+            description = "the key was rotated",
+            headers(("ETag" = String, description = "its version, for If-Match"))
+        ),
         WriteErrors,
         BodyErrors,
         NotFoundError,
+        PreconditionError,
         RefusedError,
         UnavailableError
     )
@@ -296,19 +347,30 @@ pub(super) async fn rotate(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
     KeyParam(id): KeyParam,
+    if_match: IfMatch,
     JsonBody(dto::Rotation { overlap }): JsonBody<dto::Rotation>,
-) -> Result<Json<dto::MadeApiKey>, Problem> {
+) -> Result<Versioned<dto::MadeApiKey>, Problem> {
     let overlap = parse_duration(&overlap)
         .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
-    let key = existing(&context, &id)?;
-    let (key, new) = operations::rotate(&key, &prefix(&context), overlap, context.state.clock.now())?;
-    let mark = context.state.api_keys.put(key.clone())?;
     let detail = match overlap {
         0 => "the old key is not valid any more".to_owned(),
         overlap => format!("the old key is valid for another {}", format_duration(overlap)),
     };
-    let changed = changed(&context, &by, "rotate_key", &detail, &key, &mark).await;
-    Ok(Json(dto::MadeApiKey { key: KeyText(new.text), changed }))
+    let (prefix, now) = (prefix(&context), context.state.clock.now());
+    to_completion(async move {
+        let mut text = None;
+        let operation = |key: &ApiKey| {
+            let (key, new) = operations::rotate(key, &prefix, overlap, now)?;
+            text = Some(new.text);
+            Ok(key)
+        };
+        let author = Author { by: &by, action: "rotate_key", without_reply: WithoutReply::NotMade };
+        let made = key_changes::change(&context, &id, &if_match, author, operation).await?;
+        let changed = changed(&context, author, &detail, &made);
+        let key = KeyText(text.unwrap_or_default());
+        Ok((etag(&changed.record), Json(dto::MadeApiKey { key, changed })))
+    })
+    .await
 }
 
 /// Revokes an API key on every instance, and for good. It stays in the list for 366 days, and until its expiry.
@@ -317,17 +379,23 @@ pub(super) async fn rotate(
     path = "/v1/keys/{id}/revoke",
     operation_id = "revoke_key",
     tag = "keys",
-    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    params(("id" = schema::KeyId, Path, description = "the ID of the key"), IfMatchParam),
     request_body(
         content = dto::Revocation,
         description = "why",
         example = json!({"reason": "it was in a public repository"})
     ),
     responses(
-        (status = 200, body = dto::ChangedApiKey, description = "the key was revoked"),
+        (
+            status = 200,
+            body = dto::ChangedApiKey,
+            description = "the key was revoked",
+            headers(("ETag" = String, description = "its version, for If-Match"))
+        ),
         WriteErrors,
         BodyErrors,
         NotFoundError,
+        PreconditionError,
         RefusedError,
         UnavailableError
     )
@@ -336,12 +404,18 @@ pub(super) async fn revoke(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
     KeyParam(id): KeyParam,
+    if_match: IfMatch,
     JsonBody(dto::Revocation { reason }): JsonBody<dto::Revocation>,
-) -> Result<Json<dto::ChangedApiKey>, Problem> {
-    let key = existing(&context, &id)?;
-    let key = operations::revoke(&key, &reason, context.state.clock.now())?;
-    let mark = context.state.api_keys.put(key.clone())?;
-    Ok(Json(changed(&context, &by, "revoke_key", &reason, &key, &mark).await))
+) -> Result<Versioned<dto::ChangedApiKey>, Problem> {
+    let now = context.state.clock.now();
+    to_completion(async move {
+        let operation = |key: &ApiKey| operations::revoke(key, &reason, now);
+        let author = Author { by: &by, action: "revoke_key", without_reply: WithoutReply::Made };
+        let made = key_changes::change(&context, &id, &if_match, author, operation).await?;
+        let changed = changed(&context, author, &reason, &made);
+        Ok((etag(&changed.record), Json(changed)))
+    })
+    .await
 }
 
 /// Deletes an API key: it is never valid again, and is not listed any more.
@@ -350,11 +424,12 @@ pub(super) async fn revoke(
     path = "/v1/keys/{id}",
     operation_id = "delete_key",
     tag = "keys",
-    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    params(("id" = schema::KeyId, Path, description = "the ID of the key"), IfMatchParam),
     responses(
         (status = 200, body = dto::DeletedApiKey, description = "the key was deleted"),
         WriteErrors,
         NotFoundError,
+        PreconditionError,
         RefusedError,
         UnavailableError
     )
@@ -363,12 +438,19 @@ pub(super) async fn delete(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
     KeyParam(id): KeyParam,
+    if_match: IfMatch,
     _: Query<NoParams>,
 ) -> Result<Json<dto::DeletedApiKey>, Problem> {
-    let key = operations::delete(&*existing(&context, &id)?, context.state.clock.now());
-    let mark = context.state.api_keys.put(key.clone())?;
-    let shared = changed(&context, &by, "delete_key", &described(&key), &key, &mark).await.shared;
-    Ok(Json(dto::DeletedApiKey { id, shared }))
+    let now = context.state.clock.now();
+    to_completion(async move {
+        let operation = |key: &ApiKey| Ok(operations::delete(key, now));
+        let author = Author { by: &by, action: "delete_key", without_reply: WithoutReply::Made };
+        let Made { key, is_shared } =
+            key_changes::change(&context, &id, &if_match, author, operation).await?;
+        context.audit(&by, "delete_key", &key.id, &described(&key));
+        Ok(Json(dto::DeletedApiKey { id, shared: is_shared }))
+    })
+    .await
 }
 
 /// Imports up to 100,000 API keys that were made elsewhere, by their text or their hash; all of them or none. A body has
@@ -489,12 +571,6 @@ fn fresh(keys: &ApiKeys, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiKey>, u64),
     }
 }
 
-/// The key with this ID, unless it was deleted.
-fn existing(context: &HandlerContext, id: &str) -> Result<Arc<ApiKey>, Problem> {
-    let key = context.state.api_keys.get(id).filter(|key| !matches!(key.state, KeyState::Deleted { .. }));
-    key.ok_or_else(|| Problem::not_found(format!("there is no key {}", id.escape_debug())))
-}
-
 /// The first part of keys that are made here.
 fn prefix(context: &HandlerContext) -> String {
     let config = context.state.active_config.snapshot();
@@ -517,21 +593,24 @@ async fn are_shared(context: &HandlerContext, marks: &[KeyMark]) -> bool {
     .await
 }
 
-/// Writes a change of a key to the audit log, and waits until the other instances can know it.
-async fn changed(
+/// Writes a change of a key to the audit log.
+fn changed(
     context: &HandlerContext,
-    by: &Operator,
-    action: &str,
+    Author { by, action, .. }: Author<'_>,
     detail: &str,
-    key: &ApiKey,
-    mark: &KeyMark,
+    Made { key, is_shared }: &Made,
 ) -> dto::ChangedApiKey {
     context.audit(by, action, &key.id, detail);
     dto::ChangedApiKey {
         record: record(context, key),
         warnings: warnings(context.state.active_config.snapshot().rules.config(), std::slice::from_ref(key)),
-        shared: are_shared(context, std::slice::from_ref(mark)).await,
+        shared: *is_shared,
     }
+}
+
+/// The version of a key, as a field of the response.
+fn etag(record: &dto::ApiKey) -> [(HeaderName, String); 1] {
+    [(ETAG, format!("\"{}\"", record.version))]
 }
 
 /// What an audit entry says of a key.
@@ -600,6 +679,7 @@ fn record(context: &HandlerContext, key: &ApiKey) -> dto::ApiKey {
         secrets: secrets.collect(),
         source: if keys.is_in_file(&key.id) { "file" } else { "store" }.to_owned(),
         last_used: keys.last_use(&key.id).map(rfc3339),
+        version: Stamp::of(key).to_string(),
     }
 }
 
@@ -615,7 +695,7 @@ impl From<OperationError> for Problem {
             OperationError::Field(error) => error.into(),
             OperationError::Revoked(_) | OperationError::Expired(_) => Self::refused(error.to_string()),
             OperationError::NoRandomNumbers(_) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+                Self::unavailable(error.to_string())
             }
         }
     }
@@ -625,7 +705,7 @@ impl From<PutError> for Problem {
     fn from(error: PutError) -> Self {
         let detail = error.to_string();
         match error {
-            PutError::Away => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+            PutError::Away | PutError::Busy => Self::unavailable(detail),
             PutError::NoStore
             | PutError::InFile(_)
             | PutError::IdInUse(_)
@@ -694,6 +774,46 @@ mod tests {
             assert!(audit.contains(action), "{action}: {audit}");
         }
         assert!(!audit.contains(&text) && !audit.contains(newer) && !audit.contains("sha256"));
+    }
+
+    #[test]
+    fn a_change_is_made_to_the_version_that_if_match_names() {
+        let harness = Harness::start(None);
+        make(&harness, &json!({"id": "a", "customer": "acme", "plan": "pro"}));
+        let version = |reply: &crate::admin::testing::Reply| {
+            let etag = reply.head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+            assert_eq!(etag, format!("\"{}\"", reply.json()["version"].as_str().unwrap()));
+            etag
+        };
+        let send = |method: &str, path: &str, body: &Value, if_match: &str| {
+            let request = harness.json_request(method, path, body);
+            let (line, rest) = request.split_once("\r\n").unwrap();
+            harness.raw(&format!("{line}\r\nif-match: {if_match}\r\n{rest}"))
+        };
+        let first = version(&harness.get("/v1/keys/a"));
+        let changed = send("PATCH", "/v1/keys/a", &json!({"plan": "free"}), &first);
+        let second = version(&changed);
+        assert!(changed.status == 200 && first != second, "{changed:?}");
+        harness.api_keys.note_use("a", NOW);
+        assert_eq!(version(&harness.get("/v1/keys/a")), second, "a use is no change");
+        let stale = [first.clone(), format!("W/{second}"), format!("{first}, \"x\""), "\"\"".to_owned()];
+        for stale in &stale {
+            for (method, path) in
+                [("PATCH", "/v1/keys/a"), ("POST", "/v1/keys/a/rotate"), ("POST", "/v1/keys/a/revoke"), ("DELETE", "/v1/keys/a")]
+            {
+                let refused = send(method, path, &json!({}), stale);
+                assert!(refused.is_problem(412).body.contains("Read it again"), "{refused:?}");
+            }
+        }
+        for malformed in ["x", "*, \"x\"", "\"x", ""] {
+            send("PATCH", "/v1/keys/a", &json!({"name": "x"}), malformed).is_problem(400);
+        }
+        assert_eq!(version(&harness.get("/v1/keys/a")), second);
+        assert_eq!(send("PATCH", "/v1/keys/a", &json!({"name": "x"}), "*").status, 200);
+        let third = version(&harness.get("/v1/keys/a"));
+        let rotated = send("POST", "/v1/keys/a/rotate", &json!({}), &format!("{first}, {third}"));
+        assert_eq!((rotated.status, &rotated.json()["plan"]), (200, &json!("free")));
+        assert_eq!(send("DELETE", "/v1/keys/a", &json!({}), &version(&rotated)).status, 200);
     }
 
     #[test]
@@ -841,9 +961,9 @@ mod tests {
 
     #[test]
     fn no_key_is_changed_while_the_store_is_away() {
-        let harness = Harness::start(None);
+        let mut harness = Harness::start(None);
         make(&harness, &json!({"id": "a", "customer": "acme"}));
-        harness.api_keys.set_store_up(false);
+        harness.lose_key_store();
         harness.send_json("POST", "/v1/keys", &json!({"customer": "acme"})).is_problem(503);
         harness.send_json("POST", "/v1/keys/a/revoke", &json!({})).is_problem(503);
         harness.send("DELETE", "/v1/keys/a", "").is_problem(503);

@@ -23,6 +23,7 @@ mod evidence;
 mod explain;
 mod extract;
 mod health;
+mod key_changes;
 mod keys;
 mod limit_key;
 mod limits;

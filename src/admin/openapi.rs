@@ -87,6 +87,8 @@ problems! {
     NotFoundError: ["404"];
     /// The operation needs `force`.
     ConflictError: ["409"];
+    /// The resource was changed since.
+    PreconditionError: ["412"];
     /// Errors while reading a body.
     BodyErrors: ["408", "413"];
     /// The store or another instance is unavailable.
@@ -108,6 +110,7 @@ fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
         "404" => "it does not exist",
         "408" => "the body was sent too slowly",
         "409" => "it would do more than is likely meant, and `force` is not set",
+        "412" => "it has another version than `If-Match` names",
         "413" => "the body is longer than 64 KiB (of an import: 32 MiB), or incomplete",
         "415" => "a body is not application/json",
         "422" => "the request is valid but cannot be carried out",

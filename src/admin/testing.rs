@@ -12,6 +12,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use super::{
@@ -24,7 +25,7 @@ use crate::{
         bans::BanTable,
         testing::{LINE, policy},
     },
-    api_keys::{ApiKeys, KeyStore},
+    api_keys::{ApiKeys, KeyStore, data_file::DataFile},
     config::model::{KeyPart, KeyRecipe, ListenAddress, Secret},
     identity::{AccessRules, Verifier},
     limit::{
@@ -160,6 +161,9 @@ pub(crate) struct Harness {
     pub(crate) events: Events,
     pub(crate) bans: Arc<BanTable>,
     pub(crate) api_keys: Arc<ApiKeys>,
+    /// Decides on changes of keys. `None`: it is closed.
+    key_data: Option<DataFile>,
+    _directory: TempDir,
     registry: Arc<ClientRegistry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -226,7 +230,8 @@ impl Harness {
             Arc::new(BanTable::new(clock, events.clone(), audit, metrics, false))
         };
         let api_keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
-        api_keys.set_store_up(true);
+        let directory = tempfile::tempdir().unwrap();
+        let key_data = DataFile::open(&directory.path().join("keys.json"), &api_keys).unwrap();
         let state = AdminState {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
@@ -265,6 +270,8 @@ impl Harness {
             events,
             bans,
             api_keys,
+            key_data: Some(key_data),
+            _directory: directory,
             registry,
             recorder,
             handle,
@@ -372,6 +379,12 @@ impl Harness {
 
     pub(crate) fn get(&self, target: &str) -> Reply {
         self.send("GET", target, "")
+    }
+
+    /// No change of a key can be made from now on.
+    pub(crate) fn lose_key_store(&mut self) {
+        self.key_data.take().unwrap().close();
+        self.api_keys.set_store_up(false);
     }
 
     pub(crate) fn stop(self) {

@@ -4,6 +4,7 @@
 //! them, as instances do with Redis.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, BufWriter, ErrorKind, Write},
     path::{Path, PathBuf},
@@ -19,7 +20,7 @@ use compact_str::CompactString;
 use foldhash::HashSet;
 use serde::{Deserialize, Serialize};
 
-use super::{ApiKey, ApiKeys, Stamp, record::MAX_RECORD};
+use super::{ApiKey, ApiKeys, ChangeState, PendingChange, Stamp, record::MAX_RECORD};
 use crate::file::{self, FileVersion, LockedFile};
 
 /// How often changes are written.
@@ -90,6 +91,16 @@ impl DataFile {
     }
 }
 
+/// The changes that are made by this writing of the file, by ID.
+type MadeChanges = BTreeMap<CompactString, Arc<PendingChange>>;
+
+/// The decisions on the changes that wait.
+#[derive(Default)]
+struct Decided {
+    made: MadeChanges,
+    outdated: Vec<Arc<PendingChange>>,
+}
+
 struct Writer {
     path: PathBuf,
     keys: Arc<ApiKeys>,
@@ -107,7 +118,8 @@ impl Writer {
             let is_end = matches!(ends.recv_timeout(ROUND), Err(RecvTimeoutError::Disconnected));
             let now = Instant::now();
             let are_uses_due = (uses_at <= now || is_end) && self.keys.uses().has_unsent();
-            let is_due = self.keys.has_unsent() || are_uses_due || look_at <= now;
+            let is_due =
+                self.keys.has_unsent() || self.keys.has_pending() || are_uses_due || look_at <= now;
             if !is_end && (!is_due || retry_at > now) {
                 continue;
             }
@@ -126,6 +138,9 @@ impl Writer {
                 }
                 Err(error) => {
                     self.keys.set_store_up(false);
+                    for change in self.keys.pending(usize::MAX) {
+                        self.keys.decide(&change, ChangeState::Failed);
+                    }
                     retry_at = now + RETRY_AFTER;
                     let error = error.to_string();
                     if error != last_error {
@@ -148,10 +163,28 @@ impl Writer {
         if found.is_none() || found != self.version {
             self.merge()?;
         }
-        if self.version.is_none() || self.keys.has_unsent() || are_uses_due {
-            self.write(&locked)?;
+        let Decided { made, outdated } = self.decide();
+        if self.version.is_none() || self.keys.has_unsent() || are_uses_due || !made.is_empty() {
+            self.write(&locked, &made)?;
         }
+        made.values().for_each(|change| self.keys.decide(change, ChangeState::Made));
+        outdated.iter().for_each(|change| self.keys.decide(change, ChangeState::Outdated));
         Ok(())
+    }
+
+    /// Decides on the changes that wait: what is known here is what the file has.
+    fn decide(&self) -> Decided {
+        let mut decided = Decided::default();
+        for change in self.keys.pending(usize::MAX) {
+            let id = &change.key.id;
+            // Another change of the same key is made of what this one leaves.
+            let is_made = !decided.made.contains_key(id) && self.keys.version(id) == change.base;
+            match is_made {
+                true => drop(decided.made.insert(id.clone(), change)),
+                false => decided.outdated.push(change),
+            }
+        }
+        decided
     }
 
     /// Takes what is in the file. What it lacks is to be written.
@@ -191,11 +224,11 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, locked: &LockedFile) -> Result<(), DataFileError> {
+    fn write(&mut self, locked: &LockedFile, made: &MadeChanges) -> Result<(), DataFileError> {
         // Before the keys are read: what is changed meanwhile is written again.
         let unsent = self.keys.unsent(usize::MAX);
         let uses = self.keys.uses().take_unsent(usize::MAX);
-        match locked.replace(0o600, |file| self.write_to(file)) {
+        match locked.replace(0o600, |file| self.write_to(file, made)) {
             Ok(version) => {
                 self.keys.ack(&unsent);
                 self.version = Some(version);
@@ -208,12 +241,21 @@ impl Writer {
         }
     }
 
-    fn write_to(&self, file: &File) -> io::Result<()> {
+    /// Writes the keys with the changes that are `made`.
+    fn write_to(&self, file: &File, made: &MadeChanges) -> io::Result<()> {
         let mut to = BufWriter::with_capacity(MAX_RECORD, file);
-        let keys = self.keys.stored();
+        let stored = self.keys.stored();
+        let mut keys: BTreeMap<&str, &ApiKey> = stored.iter().map(|key| (&*key.id, &**key)).collect();
+        for (id, change) in made {
+            // A tombstone that was put here meanwhile is greater.
+            let known = keys.entry(id).or_insert(&change.key);
+            if Stamp::of(&change.key) > Stamp::of(known) {
+                *known = &change.key;
+            }
+        }
         let document = Document {
             version: 1,
-            keys: keys.iter().map(AsRef::as_ref).collect::<Vec<&ApiKey>>(),
+            keys: keys.into_values().collect::<Vec<&ApiKey>>(),
             last_uses: self.keys.uses().all(),
         };
         serde_json::to_writer(&mut to, &document)?;

@@ -1,5 +1,7 @@
 //! Which of two versions of a key holds, and how long a tombstone is kept. Pure.
 
+use std::{fmt, num::ParseIntError, str::FromStr};
+
 use sha2::{Digest, Sha256};
 
 use super::{ApiKey, KeyState, record};
@@ -30,6 +32,24 @@ impl Stamp {
     }
 }
 
+/// As clients name a version: `FINALITY-CHANGED-TIE`.
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { finality, changed, tie } = self;
+        write!(f, "{finality}-{changed}-{tie}")
+    }
+}
+
+impl FromStr for Stamp {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let mut parts = text.splitn(3, '-');
+        let mut next = || parts.next().unwrap_or_default();
+        Ok(Self { finality: next().parse()?, changed: next().parse()?, tie: next().parse()? })
+    }
+}
+
 /// Until when a tombstone is kept, in microseconds since the Unix epoch: for 366 days, and until the key would have
 /// expired. An expiry alone is not enough: an instance that was away may know the key with a later one. `None`: the key
 /// is no tombstone.
@@ -45,4 +65,18 @@ pub fn kept_until(key: &ApiKey) -> Option<i64> {
 /// Whether the key is a tombstone that is not kept any more.
 pub(super) fn is_forgotten(key: &ApiKey, now: i64) -> bool {
     kept_until(key).is_some_and(|until| until <= now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::key, *};
+
+    #[test]
+    fn the_name_of_a_version_is_read_again() {
+        let stamp = Stamp::of(&key("a"));
+        assert_eq!(stamp.to_string().parse(), Ok(stamp));
+        for wrong in ["", "0", "0-1", "0-1-2-3", "0-x-1", "256-1-1", "0--1-1"] {
+            assert!(wrong.parse::<Stamp>().is_err(), "{wrong}");
+        }
+    }
 }

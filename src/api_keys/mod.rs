@@ -2,7 +2,8 @@
 //!
 //! Keys come from a file, and from the store, where operators make and change them. Only the SHA-256 of a key is kept.
 //! In the store a key is never removed, but replaced by a later version, and a tombstone is a version, too. So any
-//! instance may hold any version at any time, and the greatest one ([`Stamp`]) comes out everywhere.
+//! instance may hold any version at any time, and the greatest one ([`Stamp`]) comes out everywhere. A change of a key is
+//! made of one version, and the store makes it only if it still has that one ([`PendingChange`]).
 
 pub mod data_file;
 pub mod file_text;
@@ -12,6 +13,7 @@ mod key_set;
 mod last_uses;
 mod merge;
 pub mod operations;
+mod pending;
 pub mod record;
 mod registry;
 mod secret;
@@ -23,6 +25,7 @@ pub use import::{ImportRow, KeyText, LineError, MAX_IMPORTED, check_rows, descri
 pub use key::{ApiKey, KeyField, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};
+pub use pending::{ChangeState, PendingChange};
 pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_FILE_KEYS, MAX_STORED_KEYS, PutError};
 pub use secret::{KeyHash, MAX_KEY_LENGTH, MIN_KEY_LENGTH, NewKey, is_mistyped};
 pub use unsent::UnsentKey;

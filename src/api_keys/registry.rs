@@ -17,6 +17,7 @@ use super::{
     key_set::KeySet,
     last_uses::LastUses,
     merge::{Stamp, is_forgotten},
+    pending::{ChangeState, PendingChange, PendingChanges},
     unsent::{SentFor, UnsentKey, UnsentKeys},
 };
 use crate::changes;
@@ -56,6 +57,8 @@ pub enum PutError {
     NoStore,
     #[error("the store of keys is away: nothing was changed; the keys that are known stay valid")]
     Away,
+    #[error("too many changes of keys wait for the store: nothing was changed, try again")]
+    Busy,
     /// Its file is to be changed instead.
     #[error("key {0} is in the file of keys: change it there")]
     InFile(CompactString),
@@ -93,6 +96,7 @@ pub struct ApiKeys {
     /// How often a known key may have ended.
     changes: AtomicU64,
     unsent: Mutex<UnsentKeys>,
+    pending: PendingChanges,
     uses: LastUses,
     file_error: Mutex<Option<String>>,
 }
@@ -114,6 +118,7 @@ impl ApiKeys {
             is_store_up: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             unsent: Mutex::default(),
+            pending: PendingChanges::default(),
             uses: LastUses::default(),
             file_error: Mutex::default(),
         }
@@ -189,8 +194,45 @@ impl ApiKeys {
         self.keys.read().counts()
     }
 
-    /// Stores a new key, or a new version of one. It holds here at once, and for all instances when
-    /// [`ApiKeys::is_shared`]. A version is always later than the one that it replaces: `changed` is raised if need be.
+    /// Asks the store to replace the version `base` of a key, or to add a new one (`None`). It holds here as soon as the
+    /// store has made it. A version is always later than the one that it replaces: `changed` is raised if need be.
+    ///
+    /// # Errors
+    /// It can't be stored.
+    pub fn propose(&self, mut key: ApiKey, base: Option<Stamp>) -> Result<Arc<PendingChange>, PutError> {
+        self.check(&key, base.is_none())?;
+        if let Some(base) = base {
+            key.changed = key.changed.max(base.changed.saturating_add(1));
+        }
+        self.pending.push(key, base).ok_or(PutError::Busy)
+    }
+
+    /// Nobody waits for this change any more. Returns how far it has come.
+    pub fn withdraw(&self, change: &Arc<PendingChange>) -> ChangeState {
+        let state = change.state();
+        self.pending.remove(change, state);
+        state
+    }
+
+    /// Up to `max` changes, of which the store is asked now, in their order.
+    pub fn pending(&self, max: usize) -> Vec<Arc<PendingChange>> {
+        self.pending.ask(max)
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The store has decided on this change.
+    pub fn decide(&self, change: &Arc<PendingChange>, state: ChangeState) {
+        if state == ChangeState::Made {
+            self.merge(change.key.clone(), Stamp::of(&change.key));
+        }
+        self.pending.remove(change, state);
+    }
+
+    /// Stores a new key, or a new version of one, without a look at the version that the store has: for tombstones, which
+    /// no other version replaces. It holds here at once, and for all instances when [`ApiKeys::is_shared`].
     ///
     /// # Errors
     /// It can't be stored.
@@ -215,40 +257,45 @@ impl ApiKeys {
     }
 
     fn put_as(&self, mut key: ApiKey, sent_for: SentFor, is_new: bool) -> Result<KeyMark, PutError> {
-        if self.store == KeyStore::None {
-            return Err(PutError::NoStore);
-        }
-        key.check().map_err(PutError::Invalid)?;
-        if !self.is_store_up.load(Acquire) {
-            return Err(PutError::Away);
-        }
         let _changing = self.changing.lock();
-        {
-            let keys = self.keys.read();
-            if is_new && keys.get(&key.id).is_some_and(|known| known.state == KeyState::Active) {
-                return Err(PutError::IdInUse(key.id));
-            }
-            if keys.is_in_file(&key.id) {
-                return Err(PutError::InFile(key.id));
-            }
-            let known = keys.stored(&key.id);
-            if known.is_some_and(|known| known.state.finality() > key.state.finality()) {
-                return Err(PutError::Revoked(key.id));
-            }
-            let is_live = key.state == KeyState::Active;
-            if let Some(other) = keys.other_holder(&key).filter(|_| is_live) {
-                return Err(PutError::SecretInUse(other.id.clone()));
-            }
-            match known {
-                Some(known) => key.changed = key.changed.max(known.changed.saturating_add(1)),
-                None if keys.counts().1 >= MAX_STORED_KEYS => return Err(PutError::TooMany),
-                None => {}
-            }
+        if let Some(known) = self.check(&key, is_new)? {
+            key.changed = key.changed.max(known.changed.saturating_add(1));
         }
         let id = key.id.clone();
         self.replace(key);
         self.unsent.lock().push(id.clone(), sent_for);
         Ok(KeyMark(id))
+    }
+
+    /// Checks that a version of a key can be stored. `is_new`: no other key may have its ID. Returns the version that is
+    /// known.
+    fn check(&self, key: &ApiKey, is_new: bool) -> Result<Option<Arc<ApiKey>>, PutError> {
+        if self.store == KeyStore::None {
+            return Err(PutError::NoStore);
+        }
+        key.check().map_err(PutError::Invalid)?;
+        if !self.is_store_up() {
+            return Err(PutError::Away);
+        }
+        let keys = self.keys.read();
+        if is_new && keys.get(&key.id).is_some_and(|known| known.state == KeyState::Active) {
+            return Err(PutError::IdInUse(key.id.clone()));
+        }
+        if keys.is_in_file(&key.id) {
+            return Err(PutError::InFile(key.id.clone()));
+        }
+        let known = keys.stored(&key.id);
+        if known.is_some_and(|known| known.state.finality() > key.state.finality()) {
+            return Err(PutError::Revoked(key.id.clone()));
+        }
+        let is_live = key.state == KeyState::Active;
+        if let Some(other) = keys.other_holder(key).filter(|_| is_live) {
+            return Err(PutError::SecretInUse(other.id.clone()));
+        }
+        if known.is_none() && keys.counts().1 >= MAX_STORED_KEYS {
+            return Err(PutError::TooMany);
+        }
+        Ok(known.cloned())
     }
 
     /// Whether the change is where other instances, or a restarted one, can read it.
@@ -344,6 +391,20 @@ impl ApiKeys {
                 true
             }
         }
+    }
+
+    /// The store lacks what is known here of the key with this ID: it is sent again. Returns false if it is not known.
+    pub fn resend(&self, id: &str) -> bool {
+        let is_known = self.version(id).is_some();
+        if is_known {
+            self.unsent.lock().push(id.into(), SentFor::Change);
+        }
+        is_known
+    }
+
+    /// The version of the store that is known here.
+    pub fn version(&self, id: &str) -> Option<Stamp> {
+        self.keys.read().stored(id).map(|key| Stamp::of(key))
     }
 
     /// All records of the store were read, and it has what is known here of the `current` ones. The others are sent

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use clap::{ValueHint, builder::RangedI64ValueParser};
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH},
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, client::conn::http1};
@@ -123,7 +123,7 @@ pub(super) fn request<T: DeserializeOwned>(
     target: &str,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, AdminError> {
-    send_and_show(options, method, target, Bytes::new(), show)
+    send_and_show(options, method, target, (Bytes::new(), None), show)
 }
 
 /// As [`request`], with `body` in JSON.
@@ -134,20 +134,35 @@ pub(super) fn post_json<T: DeserializeOwned>(
     body: &impl Serialize,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, AdminError> {
+    change_json(options, method, (target, None), body, show)
+}
+
+/// As [`post_json`], if `version` is still the target's. `None`: whatever its version is.
+pub(super) fn change_json<T: DeserializeOwned>(
+    options: &Options,
+    method: Method,
+    (target, version): (&str, Option<&str>),
+    body: &impl Serialize,
+    show: impl FnOnce(&T) -> String,
+) -> Result<String, AdminError> {
     let body = serde_json::to_vec(body).map_err(io::Error::from)?;
-    send_and_show(options, method, target, body.into(), show)
+    send_and_show(options, method, target, (body.into(), version), show)
 }
 
 fn send_and_show<T: DeserializeOwned>(
     options: &Options,
     method: Method,
     target: &str,
-    body: Bytes,
+    (body, version): (Bytes, Option<&str>),
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, AdminError> {
+    let if_match = version.map(|version| HeaderValue::try_from(format!("\"{version}\"")));
+    let if_match = if_match.transpose().map_err(|_| {
+        AdminError::WrongArgument("--if-match: write a version as `tollgate keys show` prints it".into())
+    })?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let body = runtime.block_on(with_timeout(options, TIMEOUT, async {
-        let mut connection = AdminConnection::open(options).await?;
+        let mut connection = AdminConnection { if_match, ..AdminConnection::open(options).await? };
         connection.send(method, target, body).await
     }))?;
     let unexpected = |reason: &dyn ToString| unexpected(&options.admin, reason);
@@ -211,6 +226,8 @@ pub(super) async fn with_timeout<T>(
 pub(super) struct AdminConnection {
     admin: AdminUrl,
     authorization: Option<HeaderValue>,
+    /// The version of what requests change.
+    if_match: Option<HeaderValue>,
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
@@ -229,7 +246,7 @@ impl AdminConnection {
             .map_err(|error| AdminError::Broken { admin: admin.clone(), reason: error.to_string() })?;
         // Ends with the runtime or the sender. Its errors show in the response.
         tokio::spawn(connection);
-        Ok(Self { admin, authorization, sender })
+        Ok(Self { admin, authorization, if_match: None, sender })
     }
 
     /// Sends a request and parses the response.
@@ -279,6 +296,9 @@ impl AdminConnection {
         let mut request = Request::builder().method(method).uri(target).header(HOST, self.admin.authority());
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
+        }
+        if let Some(version) = &self.if_match {
+            request = request.header(IF_MATCH, version);
         }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");

@@ -38,6 +38,9 @@ pub struct ApiKey {
     /// To the minute, over all instances; `null` if it was not used yet.
     #[schema(value_type = Option<schema::Time>)]
     pub last_used: Option<String>,
+    /// It changes with each change of the key, but not by its use. `If-Match` names it in double quotes.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// A revocation.

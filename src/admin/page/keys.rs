@@ -229,7 +229,7 @@ fn row(key: &ApiKey, customers: &Customers, can_change: bool, now: i64) -> Marku
             @if can_change {
                 td.num.js {
                     @if is_active && key.source == "store" {
-                        button type="button" data-dialog="rotate-key" data-about=(key.id) aria-haspopup="dialog" { "Rotate …" } " "
+                        button type="button" data-dialog="rotate-key" data-about=(key.id) data-version=(key.version) aria-haspopup="dialog" { "Rotate …" } " "
                         button type="button" data-dialog="revoke-key" data-about=(key.id) aria-haspopup="dialog" { "Revoke …" }
                     }
                 }

@@ -61,6 +61,9 @@ pub(super) struct SetArgs {
     pub id: String,
     #[command(flatten)]
     pub changes: ChangedFields,
+    /// Only if the key has this version, as `tollgate keys show` prints it: nobody has changed it since
+    #[arg(long, value_name = "VERSION", value_hint = ValueHint::Other)]
+    pub if_match: Option<String>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -70,7 +73,7 @@ pub(super) fn set(args: &SetArgs) -> ExitCode {
     client::print_result(set_output(args))
 }
 
-fn set_output(SetArgs { id, changes, options }: &SetArgs) -> Result<String, AdminError> {
+fn set_output(SetArgs { id, changes, if_match, options }: &SetArgs) -> Result<String, AdminError> {
     let ChangedFields { plan, no_plan, name, expires, routes, all_routes, labels, removed_labels } =
         changes.clone();
     let added = labels.into_iter().map(|(name, value)| (name, Some(value)));
@@ -81,7 +84,8 @@ fn set_output(SetArgs { id, changes, options }: &SetArgs) -> Result<String, Admi
         routes: (all_routes || !routes.is_empty()).then_some(routes),
         expires: expires.map(|time| Some(time).filter(|time| time != "never")),
     };
-    client::post_json(options, Method::PATCH, &path(id, ""), &change, |changed: &ChangedApiKey| {
+    let target = (&*path(id, ""), if_match.as_deref());
+    client::change_json(options, Method::PATCH, target, &change, |changed: &ChangedApiKey| {
         let place = if changed.shared { "" } else { " at this instance" };
         let said = format!("Key {} was changed{place}.\n", printable(&changed.record.id));
         said + &warned(&changed.warnings) + unshared(changed.shared)
@@ -104,6 +108,9 @@ pub(super) struct RotateArgs {
     /// The first part of a key that is written into a file, as api_keys.prefix
     #[arg(long, default_value = "tgk", requires = "file", value_hint = ValueHint::Other)]
     pub prefix: String,
+    /// Only if the key has this version, as `tollgate keys show` prints it: nobody has changed it since
+    #[arg(long, value_name = "VERSION", conflicts_with = "file", value_hint = ValueHint::Other)]
+    pub if_match: Option<String>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -114,7 +121,7 @@ pub(super) fn rotate(args: &RotateArgs) -> ExitCode {
 }
 
 fn rotate_output(args: &RotateArgs) -> Result<(String, String), AdminError> {
-    let RotateArgs { id, overlap, file, prefix, options } = args;
+    let RotateArgs { id, overlap, file, prefix, if_match, options } = args;
     let overlap = if overlap == "0" { "0s".to_owned() } else { overlap.clone() };
     if let Some(path) = file {
         let lasts = time::parse_duration(&overlap);
@@ -127,11 +134,11 @@ fn rotate_output(args: &RotateArgs) -> Result<(String, String), AdminError> {
         overlap => format!("was rotated; the old secret is valid for another {overlap}"),
     };
     let (mut said, rotation) = (String::new(), Rotation { overlap });
-    let key =
-        client::post_json(options, Method::POST, &path(id, "/rotate"), &rotation, |made: &MadeApiKey| {
-            said = notes(made, &what);
-            format!("{}\n", *made.key.0)
-        })?;
+    let target = (&*path(id, "/rotate"), if_match.as_deref());
+    let key = client::change_json(options, Method::POST, target, &rotation, |made: &MadeApiKey| {
+        said = notes(made, &what);
+        format!("{}\n", *made.key.0)
+    })?;
     Ok((key, said))
 }
 
@@ -148,6 +155,9 @@ pub(super) struct RevokeArgs {
     /// Remove the key from this file, without a running Tollgate
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
+    /// Only if the key has this version, as `tollgate keys show` prints it: nobody has changed it since
+    #[arg(long, value_name = "VERSION", conflicts_with = "file", value_hint = ValueHint::Other)]
+    pub if_match: Option<String>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -157,12 +167,13 @@ pub(super) fn revoke(args: &RevokeArgs) -> ExitCode {
     client::print_result(revoke_output(args))
 }
 
-fn revoke_output(RevokeArgs { id, reason, file, options }: &RevokeArgs) -> Result<String, AdminError> {
+fn revoke_output(RevokeArgs { id, reason, file, if_match, options }: &RevokeArgs) -> Result<String, AdminError> {
     if let Some(path) = file {
         return file::revoke(path, id, reason);
     }
     let revocation = Revocation { reason: reason.clone() };
-    client::post_json(options, Method::POST, &path(id, "/revoke"), &revocation, |changed: &ChangedApiKey| {
+    let target = (&*path(id, "/revoke"), if_match.as_deref());
+    client::change_json(options, Method::POST, target, &revocation, |changed: &ChangedApiKey| {
         let place = if changed.shared { "" } else { " at this instance" };
         let (id, customer) = (printable(&changed.record.id), printable(&changed.record.customer));
         format!("Key {id} of {customer} is revoked{place}.\n{}", unshared(changed.shared))

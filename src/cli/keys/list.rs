@@ -131,6 +131,7 @@ fn describe(key: &ApiKey) -> String {
         ("routes", if key.routes.is_empty() { "all".to_owned() } else { key.routes.join(", ") }),
         ("labels", or_dash(Some(&labels.join(", ")))),
         ("kept in", key.source.clone()),
+        ("version", key.version.clone()),
     ];
     let mut text: String =
         lines.iter().map(|(name, value)| format!("{name:<10} {}\n", printable(value))).collect();

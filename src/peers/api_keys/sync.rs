@@ -11,9 +11,10 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     super::{monitor_config::MonitorConfig, probe::Probes, rounds::Rounds, time::jittered},
-    table::{KeyTable, KeyVersion},
+    table::{KeyTable, KeyVersion, Replaced, Written},
 };
 use crate::{
+    api_keys::{ApiKey, ChangeState},
     limit::Clock,
     store::redis::{Failure, RoutedConnection},
 };
@@ -101,22 +102,62 @@ impl<'a> KeySync<'a> {
         self.write(connection).await
     }
 
-    /// Sends the keys that Redis does not have.
+    /// Sends the keys that Redis does not have, and has it decide on changes.
     async fn write(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let keys = &self.config.api_keys;
         for _ in 0..MAX_CALLS {
-            let unsent = keys.unsent(BATCH);
-            if unsent.is_empty() {
+            if !keys.has_pending() && !keys.has_unsent() {
                 break;
             }
-            let refused = self.table.write(connection, &unsent).await?;
+            self.decide(connection).await?;
+            let unsent = keys.unsent(BATCH);
+            let known: Vec<&ApiKey> = unsent.iter().filter_map(|unsent| unsent.key.as_deref()).collect();
+            let written = match known.is_empty() {
+                true => Vec::new(),
+                false => {
+                    let rows = known.iter().map(|&key| (key, Replaced::Lesser));
+                    self.table.write(connection, rows).await?
+                }
+            };
             keys.ack(&unsent);
-            for id in &refused {
-                tracing::error!(
-                    "API key {id} is not kept: there are as many as there may be, made at other instances"
-                );
-                keys.refuse(id);
+            for (ApiKey { id, .. }, written) in known.iter().zip(written) {
+                if written == Written::NoRoom {
+                    tracing::error!(
+                        "API key {id} is not kept: there are as many as there may be, made at other instances"
+                    );
+                    keys.refuse(id);
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Has Redis decide on the changes that wait.
+    async fn decide(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
+        let keys = &self.config.api_keys;
+        let pending = keys.pending(BATCH);
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let rows = pending.iter().map(|change| (&change.key, Replaced::Exactly(change.base)));
+        let written = self.table.write(connection, rows).await?;
+        for (change, written) in pending.iter().zip(written) {
+            let id = &change.key.id;
+            let state = match written {
+                Written::Stored => ChangeState::Made,
+                Written::NoRoom => ChangeState::NoRoom,
+                Written::Outdated(Some((key, stamp))) => {
+                    // Redis may have lost the version that is known here.
+                    if !keys.merge(key, stamp) {
+                        keys.resend(id);
+                    }
+                    ChangeState::Outdated
+                }
+                // It was lost, or not sent yet: it is, and Redis is asked again.
+                Written::Outdated(None) if keys.resend(id) => continue,
+                Written::Outdated(None) => ChangeState::Outdated,
+            };
+            keys.decide(change, state);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use compact_str::CompactString;
 
 use super::CHANGED;
 use crate::{
-    api_keys::{ApiKey, MAX_STORED_KEYS, Stamp, UnsentKey, kept_until, record},
+    api_keys::{ApiKey, MAX_STORED_KEYS, Stamp, kept_until, record},
     store::redis::{RoutedConnection, channel},
 };
 
@@ -49,6 +49,25 @@ pub(super) struct KeyVersion {
     pub(super) number: u64,
 }
 
+/// The version that a written one replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replaced {
+    /// Any that is not greater.
+    Lesser,
+    /// This one. `None`: the key is new.
+    Exactly(Option<Stamp>),
+}
+
+/// The reply to a written version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Redis has it, or a greater one where that is allowed.
+    Stored,
+    NoRoom,
+    /// Redis has another version than the one to replace. `None`: none, or none that can be read.
+    Outdated(Option<(ApiKey, Stamp)>),
+}
+
 /// Some keys, in the order of their changes.
 pub(super) struct KeyPage {
     /// Of Redis, when it was read.
@@ -87,21 +106,31 @@ impl KeyTable {
         &self.version
     }
 
-    /// Writes these keys, unless Redis has greater versions. Returns the IDs of those for which there is no room.
-    pub(super) async fn write(
+    /// Writes these versions of keys, each if it replaces what it is meant to.
+    pub(super) async fn write<'k>(
         &self,
         connection: &mut RoutedConnection,
-        keys: &[UnsentKey],
-    ) -> RedisResult<Vec<String>> {
+        keys: impl Iterator<Item = (&'k ApiKey, Replaced)>,
+    ) -> RedisResult<Vec<Written>> {
         let mut call = WRITE.key(&self.records);
         call.key(&self.order).key(&self.version).key(&self.tombstones).key(&self.uses);
         call.arg(&self.channel).arg(CHANGED).arg(format!("{:016x}", fastrand::u64(..))).arg(MAX_STORED_KEYS);
-        for key in keys.iter().filter_map(|unsent| unsent.key.as_deref()) {
+        for (key, replaced) in keys {
             let Stamp { finality, changed, tie } = Stamp::of(key);
             call.arg(&*key.id).arg(finality).arg(changed).arg(tie).arg(kept_until(key).unwrap_or(0));
-            call.arg(record::encode(key));
+            call.arg(record::encode(key)).arg(match replaced {
+                Replaced::Lesser => "*".to_owned(),
+                Replaced::Exactly(None) => String::new(),
+                Replaced::Exactly(Some(Stamp { finality, changed, tie })) => format!("{finality} {changed} {tie}"),
+            });
         }
-        call.invoke_async(connection).await
+        let replies: Vec<Vec<u8>> = call.invoke_async(connection).await?;
+        let written = |reply: &Vec<u8>| match reply.as_slice() {
+            b"" => Written::Stored,
+            b"full" => Written::NoRoom,
+            record => Written::Outdated(parse(record)),
+        };
+        Ok(replies.iter().map(written).collect())
     }
 
     /// Reads keys that were changed after `since`; all, if Redis has not got that far. `goes_on`: `since` is where the page

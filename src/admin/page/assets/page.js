@@ -64,8 +64,10 @@ function say(text) {
 
 // Changes
 
-async function ask(method, path, body) {
+/// `version`: of what is to be changed; if it has another one, nothing is changed.
+async function ask(method, path, body, version) {
   const options = { method, headers: { "content-type": "application/json" } };
+  if (version) options.headers["if-match"] = `"${version}"`;
   if (body !== undefined) options.body = JSON.stringify(body);
   let reply;
   try {
@@ -77,7 +79,7 @@ async function ask(method, path, body) {
   if (reply.status === 401) location.reload();
   if (!reply.ok) {
     const problem = new Error(answer.detail ?? `Something went wrong: ${reply.status}`);
-    throw Object.assign(problem, { type: answer.type, shutsOut: answer.shuts_out });
+    throw Object.assign(problem, { type: answer.type, shutsOut: answer.shuts_out, isOutdated: reply.status === 412 });
   }
   return answer;
 }
@@ -177,7 +179,7 @@ async function submit(form, more = {}) {
   try {
     const path = form.getAttribute("action");
     const query = new URLSearchParams(fields).toString();
-    const answer = await (method === "POST" ? ask(method, path, fields) : ask(method, query ? `${path}?${query}` : path));
+    const answer = await (method === "POST" ? ask(method, path, fields, form.dataset.version) : ask(method, query ? `${path}?${query}` : path));
     form.closest("dialog")?.close();
     if (!form.closest("dialog")) form.reset();
     say(MESSAGES[form.dataset.said](answer));
@@ -187,6 +189,7 @@ async function submit(form, more = {}) {
     if (FORCEABLE[problem.type]) FORCEABLE[problem.type](form, error, problem);
     else error.textContent = problem.message;
     error.hidden = false;
+    if (problem.isOutdated) await refresh();
   } finally {
     button.disabled = false;
   }
@@ -216,6 +219,7 @@ function openDialog(button) {
     for (const place of all("[data-about-here]", dialog)) place.textContent = button.dataset.about;
     const form = dialog.querySelector("form");
     if (form.dataset.path) form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about) + (form.dataset.pathEnd ?? ""));
+    form.dataset.version = button.dataset.version ?? "";
     for (const name of ["upstream", "endpoint"]) {
       if (form.elements[name]) form.elements[name].value = button.dataset[name];
     }
