@@ -19,8 +19,8 @@ use super::{
     extract::{IfMatch, JsonBody, KeyParam, NoParams, Operator, Query, parse_json, read_body},
     key_changes::{self, Author, Made, WithoutReply, existing},
     openapi::{
-        BodyErrors, LookupErrors, NotFoundError, PreconditionError, ReadErrors, RefusedError, UnavailableError,
-        WriteErrors,
+        BodyErrors, LookupErrors, NotFoundError, PreconditionError, ReadErrors, RefusedError,
+        UnavailableError, WriteErrors,
     },
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
@@ -694,9 +694,7 @@ impl From<OperationError> for Problem {
         match error {
             OperationError::Field(error) => error.into(),
             OperationError::Revoked(_) | OperationError::Expired(_) => Self::refused(error.to_string()),
-            OperationError::NoRandomNumbers(_) => {
-                Self::unavailable(error.to_string())
-            }
+            OperationError::NoRandomNumbers(_) => Self::unavailable(error.to_string()),
         }
     }
 }
@@ -798,9 +796,12 @@ mod tests {
         assert_eq!(version(&harness.get("/v1/keys/a")), second, "a use is no change");
         let stale = [first.clone(), format!("W/{second}"), format!("{first}, \"x\""), "\"\"".to_owned()];
         for stale in &stale {
-            for (method, path) in
-                [("PATCH", "/v1/keys/a"), ("POST", "/v1/keys/a/rotate"), ("POST", "/v1/keys/a/revoke"), ("DELETE", "/v1/keys/a")]
-            {
+            for (method, path) in [
+                ("PATCH", "/v1/keys/a"),
+                ("POST", "/v1/keys/a/rotate"),
+                ("POST", "/v1/keys/a/revoke"),
+                ("DELETE", "/v1/keys/a"),
+            ] {
                 let refused = send(method, path, &json!({}), stale);
                 assert!(refused.is_problem(412).body.contains("Read it again"), "{refused:?}");
             }
@@ -814,6 +815,27 @@ mod tests {
         let rotated = send("POST", "/v1/keys/a/rotate", &json!({}), &format!("{first}, {third}"));
         assert_eq!((rotated.status, &rotated.json()["plan"]), (200, &json!("free")));
         assert_eq!(send("DELETE", "/v1/keys/a", &json!({}), &version(&rotated)).status, 200);
+    }
+
+    #[test]
+    fn a_revocation_holds_here_though_the_store_does_not_reply_and_no_other_change_is_made() {
+        let mut harness = Harness::start(None);
+        for id in ["a", "b"] {
+            make(&harness, &json!({"id": id, "customer": "acme"}));
+        }
+        harness.lose_key_store();
+        harness.api_keys.set_store_up(true);
+        harness.send_json("PATCH", "/v1/keys/a", &json!({"plan": "pro"})).is_problem(503);
+        harness.send_json("POST", "/v1/keys/a/rotate", &json!({})).is_problem(503);
+        harness.send_json("POST", "/v1/keys", &json!({"id": "c", "customer": "acme"})).is_problem(503);
+        assert!(!harness.api_keys.has_pending(), "nobody waits for them");
+        let key = harness.get("/v1/keys/a").json();
+        assert_eq!((&key["plan"], key["secrets"].as_array().unwrap().len()), (&Value::Null, 1));
+        let revoked = harness.send_json("POST", "/v1/keys/a/revoke", &json!({})).json();
+        assert_eq!((&revoked["state"], &revoked["shared"]), (&json!("revoked"), &json!(false)));
+        let deleted = harness.send("DELETE", "/v1/keys/b", "").json();
+        assert_eq!(deleted["shared"], false);
+        harness.get("/v1/keys/b").is_problem(404);
     }
 
     #[test]

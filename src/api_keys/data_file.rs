@@ -118,8 +118,7 @@ impl Writer {
             let is_end = matches!(ends.recv_timeout(ROUND), Err(RecvTimeoutError::Disconnected));
             let now = Instant::now();
             let are_uses_due = (uses_at <= now || is_end) && self.keys.uses().has_unsent();
-            let is_due =
-                self.keys.has_unsent() || self.keys.has_pending() || are_uses_due || look_at <= now;
+            let is_due = self.keys.has_unsent() || self.keys.has_pending() || are_uses_due || look_at <= now;
             if !is_end && (!is_due || retry_at > now) {
                 continue;
             }

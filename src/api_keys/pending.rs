@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn changes_wait_in_their_order_until_they_are_decided_and_have_a_bound() {
         let pending = PendingChanges::default();
-        let changes: Vec<_> = (0..MAX_PENDING).map(|n| pending.push(key(&n.to_string()), None).unwrap()).collect();
+        let changes: Vec<_> =
+            (0..MAX_PENDING).map(|n| pending.push(key(&n.to_string()), None).unwrap()).collect();
         assert!(pending.push(key("more"), None).is_none());
         let asked = pending.ask(2);
         assert_eq!([&*asked[0].key.id, &*asked[1].key.id], ["0", "1"]);

@@ -167,7 +167,9 @@ pub(super) fn revoke(args: &RevokeArgs) -> ExitCode {
     client::print_result(revoke_output(args))
 }
 
-fn revoke_output(RevokeArgs { id, reason, file, if_match, options }: &RevokeArgs) -> Result<String, AdminError> {
+fn revoke_output(
+    RevokeArgs { id, reason, file, if_match, options }: &RevokeArgs,
+) -> Result<String, AdminError> {
     if let Some(path) = file {
         return file::revoke(path, id, reason);
     }

@@ -121,7 +121,9 @@ impl KeyTable {
             call.arg(record::encode(key)).arg(match replaced {
                 Replaced::Lesser => "*".to_owned(),
                 Replaced::Exactly(None) => String::new(),
-                Replaced::Exactly(Some(Stamp { finality, changed, tie })) => format!("{finality} {changed} {tie}"),
+                Replaced::Exactly(Some(Stamp { finality, changed, tie })) => {
+                    format!("{finality} {changed} {tie}")
+                }
             });
         }
         let replies: Vec<Vec<u8>> = call.invoke_async(connection).await?;

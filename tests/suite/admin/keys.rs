@@ -1,6 +1,9 @@
 //! `/v1/keys` of real instances: with a file of data, and in Redis.
 
+use std::thread;
+
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::{
     Config, Deployment, Origin, Redis, Reply, Tollgate, eventually, get, on_each_store, request,
@@ -117,6 +120,114 @@ fn another_instance_knows_what_was_done_to_a_key_and_the_later_change_wins() {
             instance.admin("GET", "/v1/audit").text().matches("change_key").count() == 2
         });
     }
+}
+
+/// The key with this ID, as the instance knows it.
+fn shown(tollgate: &Tollgate, id: &str) -> Value {
+    tollgate.admin("GET", &format!("/v1/keys/{id}")).json()
+}
+
+/// Two instances that change keys at the same time, each as an operator would who knows nothing of the other.
+fn changes_at_two_instances_all_stand(instances: &[Tollgate; 2]) {
+    let [one, other] = instances;
+    for round in 0..25 {
+        let id = format!("k{round}");
+        let new = json!({"customer": "acme", "id": id, "plan": "all"});
+        eventually("it is made", || matches!(send(one, "POST", "/v1/keys", &new).status, 201 | 422));
+        eventually("the other instance knows it", || shown(other, &id)["plan"] == "all");
+        let path = format!("/v1/keys/{id}");
+        // The downgrade here, the rotation there, and the next time the other way round.
+        let (downgrades, rotates) = if round % 2 == 0 { (one, other) } else { (other, one) };
+        let (downgraded, rotated) = thread::scope(|scope| {
+            let downgraded = scope.spawn(|| send(downgrades, "PATCH", &path, &json!({"plan": "pro"})));
+            let rotated = send(rotates, "POST", &format!("{path}/rotate"), &json!({"overlap": "0s"}));
+            (downgraded.join().unwrap(), rotated)
+        });
+        assert_eq!(
+            (downgraded.status, rotated.status),
+            (200, 200),
+            "{}",
+            downgraded.text() + &rotated.text()
+        );
+        assert_eq!(
+            (downgraded.json()["shared"].clone(), rotated.json()["shared"].clone()),
+            (json!(true), json!(true))
+        );
+        let newest = rotated.json()["secrets"].as_array().unwrap().last().unwrap()["hash"].clone();
+        for instance in instances {
+            eventually("both changes stand", || {
+                let key = shown(instance, &id);
+                key["plan"] == "pro" && key["secrets"].as_array().unwrap().last().unwrap()["hash"] == newest
+            });
+        }
+    }
+    // Many at once: the label of each is there in the end.
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            scope.spawn(move || {
+                for nth in 0..7 {
+                    let label = json!({"labels": {format!("{writer}-{nth}"): "x"}});
+                    let changed = send(&instances[writer % 2], "PATCH", "/v1/keys/k0", &label);
+                    assert_eq!(changed.status, 200, "{}", changed.text());
+                }
+            });
+        }
+    });
+    for instance in instances {
+        eventually("no label is lost", || shown(instance, "k0")["labels"].as_object().unwrap().len() == 28);
+    }
+}
+
+/// A change to a version is made at any instance, and only while it is the newest.
+fn a_stale_version_is_refused_at_any_instance(instances: &[Tollgate; 2]) {
+    let [one, other] = instances;
+    let if_match = |tollgate: &Tollgate, version: &Value, body: &Value| {
+        let version = format!("\"{}\"", version.as_str().unwrap());
+        let fields = [("content-type", "application/json"), ("if-match", version.as_str())];
+        request(tollgate.admin, "PATCH", "/v1/keys/v", &fields, body.to_string().as_bytes())
+    };
+    let made = send(one, "POST", "/v1/keys", &json!({"customer": "acme", "id": "v"})).json();
+    eventually("the other instance knows it", || shown(other, "v")["version"] == made["version"]);
+    let mut version = made["version"].clone();
+    for round in 0..10 {
+        // The other one may not have heard of the newest version.
+        let here = &instances[round % 2];
+        let changed = if_match(here, &version, &json!({"name": format!("{round}")}));
+        assert_eq!(changed.status, 200, "{}", changed.text());
+        let newest = changed.json()["version"].clone();
+        assert_eq!(changed.header("etag"), Some(&*format!("\"{}\"", newest.as_str().unwrap())));
+        for tollgate in instances {
+            let refused = if_match(tollgate, &version, &json!({"name": "stale"}));
+            assert_eq!(refused.status, 412, "{}", refused.text());
+            assert!(refused.text().contains("Read it again"), "{}", refused.text());
+        }
+        version = newest;
+    }
+    for instance in instances {
+        eventually("the last change holds", || shown(instance, "v")["name"] == "9");
+    }
+}
+
+#[test]
+fn changes_at_two_instances_with_redis_all_stand() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let settings = format!("url: \"{}\"", redis.url());
+    let instances = [(); 2].map(|()| keyed(&origin, Some(&settings), ""));
+    changes_at_two_instances_all_stand(&instances);
+    a_stale_version_is_refused_at_any_instance(&instances);
+}
+
+#[test]
+fn changes_at_two_instances_with_one_data_file_all_stand() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let plans = "policies: { monthly: { algorithm: fixed_window, key: customer, limit: 2/1d } }
+plans: { pro: { monthly: 5/1d }, all: { monthly: unlimited } }
+";
+    let keys = format!("api_keys: {{ store: true, data: \"{}/keys.json\" }}\n", directory.path().display());
+    let config = || Config::new(&[origin.address], &format!("{keys}{plans}")).with_policy("monthly");
+    let instances = [(); 2].map(|()| Tollgate::start(config()));
+    changes_at_two_instances_all_stand(&instances);
+    a_stale_version_is_refused_at_any_instance(&instances);
 }
 
 #[test]

@@ -311,3 +311,27 @@ fn a_table_that_spreadsheets_write_is_imported_and_one_that_is_not_utf_8_is_told
         "{utf_16:?}"
     );
 }
+
+#[test]
+fn a_key_is_changed_only_if_it_has_the_version_that_is_named() {
+    let origin = Origin::ok();
+    let tollgate = keyed(&origin, None, "");
+    assert_eq!(tollgate.command(&["keys", "create", "--customer", "acme", "--id", "a"]).code, Some(0));
+    let version = || {
+        let shown = tollgate.command(&["keys", "show", "a"]).stdout;
+        let line = shown.lines().find_map(|line| line.strip_prefix("version")).unwrap();
+        line.trim().to_owned()
+    };
+    let first = version();
+    let changed = tollgate.command(&["keys", "set", "a", "--plan", "pro", "--if-match", &first]);
+    assert_eq!(changed.code, Some(0), "{changed:?}");
+    for command in [&["set", "a", "--name", "x"][..], &["rotate", "a"], &["revoke", "a"]] {
+        let stale = tollgate.command(&[&["keys"], command, &["--if-match", &first]].concat());
+        assert_eq!(stale.code, Some(1), "{stale:?}");
+        assert!(stale.stderr.contains("key a was changed since: nothing was changed"), "{stale:?}");
+        assert!(stale.stdout.is_empty(), "{stale:?}");
+    }
+    let rotated = tollgate.command(&["keys", "rotate", "a", "--if-match", &version()]);
+    assert_eq!(rotated.code, Some(0), "{rotated:?}");
+    assert_eq!(status(&tollgate, &rotated.stdout), 200);
+}

@@ -7,7 +7,10 @@ use std::{
 };
 
 use tollgate::{
-    api_keys::{ApiKey, ApiKeys, KeyFault, KeyHash, KeySecret, KeyState, KeyStore, PutError},
+    api_keys::{
+        ApiKey, ApiKeys, ChangeState, KeyFault, KeyHash, KeySecret, KeyState, KeyStore, PendingChange,
+        PutError, Stamp,
+    },
     peers::Monitor,
 };
 
@@ -22,6 +25,8 @@ on_each_topology!(
     of_changes_at_several_instances_the_latest_holds_everywhere,
     a_revocation_wins_over_a_later_change_at_another_instance,
     an_import_after_a_revocation_brings_no_key_back,
+    of_two_changes_of_one_version_redis_makes_one,
+    a_key_is_made_once_at_whichever_instance,
     without_its_version_redis_still_has_all_keys,
     a_key_used_at_one_instance_is_seen_as_used_at_all,
     an_instance_that_starts_knows_when_keys_were_used,
@@ -30,6 +35,7 @@ on_each_topology!(
 );
 on_own_servers!(
     keys_that_redis_loses_are_restored,
+    a_change_of_a_key_that_redis_has_lost_is_made_to_the_restored_one,
     who_was_away_brings_no_key_back,
     while_redis_is_away_keys_hold_and_changes_are_refused,
 );
@@ -64,6 +70,17 @@ impl Instance {
     fn put(&self, key: ApiKey) {
         let mark = self.keys.put(key).unwrap();
         eventually("it is shared", || self.keys.is_shared(&mark));
+    }
+
+    /// Waits for the decision on a change.
+    fn decided(&self, change: &Arc<PendingChange>) -> ChangeState {
+        eventually("the store decides", || change.is_decided());
+        change.state()
+    }
+
+    /// The key with this ID, as this instance knows it.
+    fn known(&self, id: &str) -> ApiKey {
+        ApiKey::clone(&self.keys.get(id).unwrap())
     }
 
     fn finds(&self, id: &str) -> Result<(), KeyFault> {
@@ -214,6 +231,62 @@ fn an_import_after_a_revocation_brings_no_key_back(redis: &Deployment) {
     }
 }
 
+fn of_two_changes_of_one_version_redis_makes_one(redis: &Deployment) {
+    let [one, other] = [0, 1].map(|_| Instance::start(redis));
+    one.put(key("a"));
+    eventually("it is known", || other.finds("a").is_ok());
+    for round in 0..20_i64 {
+        let base = one.known("a");
+        eventually("both know the same", || other.known("a") == base);
+        let stamp = Some(Stamp::of(&base));
+        // The clock of one is ahead: its version would be the later one.
+        let name = format!("{round}").as_str().into();
+        let renamed = ApiKey { name, changed: base.changed + 9_000_000, ..base.clone() };
+        let plan = Some(format!("plan{round}").as_str().into());
+        let moved = ApiKey { plan, changed: base.changed + 1, ..base.clone() };
+        let changes = [one.keys.propose(renamed, stamp).unwrap(), other.keys.propose(moved, stamp).unwrap()];
+        let states = [one.decided(&changes[0]), other.decided(&changes[1])];
+        // The one that came too late knows the newest version now.
+        let again = match states {
+            [ChangeState::Made, ChangeState::Outdated] => {
+                let newest = other.known("a");
+                assert_eq!(Stamp::of(&newest), Stamp::of(&changes[0].key));
+                let moved = ApiKey { plan: changes[1].key.plan.clone(), ..newest.clone() };
+                (&other, other.keys.propose(moved, Some(Stamp::of(&newest))).unwrap())
+            }
+            [ChangeState::Outdated, ChangeState::Made] => {
+                let newest = one.known("a");
+                assert_eq!(Stamp::of(&newest), Stamp::of(&changes[1].key));
+                let renamed = ApiKey { name: changes[0].key.name.clone(), ..newest.clone() };
+                (&one, one.keys.propose(renamed, Some(Stamp::of(&newest))).unwrap())
+            }
+            states => panic!("{states:?}"),
+        };
+        assert_eq!(again.0.decided(&again.1), ChangeState::Made);
+        for instance in [&one, &other] {
+            eventually("both changes stand", || {
+                let key = instance.known("a");
+                key.name == changes[0].key.name && key.plan == changes[1].key.plan
+            });
+        }
+    }
+    let late = Instance::start(redis);
+    assert_eq!(late.records(), one.records(), "Redis agrees");
+}
+
+fn a_key_is_made_once_at_whichever_instance(redis: &Deployment) {
+    let [one, other] = [0, 1].map(|_| Instance::start(redis));
+    let theirs = ApiKey { secrets: key("theirs").secrets, customer: "other".into(), ..key("a") };
+    let changes = [one.keys.propose(key("a"), None).unwrap(), other.keys.propose(theirs, None).unwrap()];
+    let states = [one.decided(&changes[0]), other.decided(&changes[1])];
+    let made = states.iter().position(|&state| state == ChangeState::Made).unwrap();
+    assert_eq!(states[1 - made], ChangeState::Outdated);
+    for instance in [&one, &other] {
+        eventually("all know it", || instance.keys.get("a").is_some_and(|key| *key == changes[made].key));
+    }
+    assert_eq!(one.keys.propose(key("a"), None).err(), Some(PutError::IdInUse("a".into())));
+}
+
 fn without_its_version_redis_still_has_all_keys(redis: &Deployment) {
     let instances = [0, 1, 2].map(|_| Instance::start(redis));
     for n in 0..450 {
@@ -318,6 +391,19 @@ fn keys_that_redis_loses_are_restored(redis: &mut Deployment) {
     }
     one.put(ApiKey { changed: NOW + 9, ..key("c") });
     eventually("others go on to learn", || other.finds("c").is_ok() && late.finds("c").is_ok());
+}
+
+fn a_change_of_a_key_that_redis_has_lost_is_made_to_the_restored_one(redis: &mut Deployment) {
+    let [one, other] = [0, 1].map(|_| Instance::start(redis));
+    one.put(key("a"));
+    eventually("it is known", || other.finds("a").is_ok());
+    redis.each(&["flushall"]);
+    let renamed = ApiKey { name: "renamed".into(), ..key("a") };
+    let change = one.keys.propose(renamed, Some(Stamp::of(&key("a")))).unwrap();
+    assert_eq!(one.decided(&change), ChangeState::Made);
+    eventually("the other hears of it", || other.known("a").name == "renamed");
+    let late = Instance::start(redis);
+    assert_eq!(late.known("a").name, "renamed");
 }
 
 fn is_back_on(server: &crate::harness::Redis) -> impl Fn() -> bool {
