@@ -9,6 +9,7 @@ use http::{
     uri::{Parts, PathAndQuery},
 };
 
+use super::user::Identity;
 use crate::{
     api_keys::{ApiKey, ApiKeys, KeyFault, KeyHash, MAX_KEY_LENGTH, MIN_KEY_LENGTH},
     config::model::{ApiKeySettings, KeySource, UserSource},
@@ -37,6 +38,8 @@ pub enum RequestKeyFault {
     /// The keys were not read yet, so that nobody can tell whether it is valid.
     NotLoaded,
     Invalid(KeyFault),
+    /// It is a bearer token of another kind that is a known key, which has expired or was revoked.
+    OtherInvalid(KeyFault),
 }
 
 /// The key in a request's query, which was removed from there so that nothing else sees it.
@@ -125,29 +128,28 @@ impl RequestKeys {
                 Some(_) => return Some(Err(RequestKeyFault::Several)),
             }
         }
-        let now = now();
-        let find = |text: &[u8]| self.keys.find(&KeyHash::of(text), now);
-        let other = self.other_bearer(&request.headers).filter(|other| is_key_text(other));
+        let find = |text: &[u8]| self.keys.find(&KeyHash::of(text), now());
         let Some(text) = found else {
-            let found = find(other?);
-            return Some(found.map_err(|fault| self.fault(fault, RequestKeyFault::OtherToken)));
+            let other = self.other_bearer(&request.headers).filter(|other| is_key_text(other))?;
+            return Some(find(other).map_err(|fault| match fault {
+                KeyFault::Unknown => self.unknown(RequestKeyFault::OtherToken),
+                fault => RequestKeyFault::OtherInvalid(fault),
+            }));
         };
-        if other.is_some_and(|other| *other != *text && find(other) != Err(KeyFault::Unknown)) {
-            return Some(Err(RequestKeyFault::Several));
-        }
+        // Another bearer token beside it is the upstream's. Nobody looks whether it is a key, too: a response that
+        // depends on this would tell it to guessers.
         if !is_key_text(&text) {
             return Some(Err(RequestKeyFault::Malformed));
         }
-        Some(find(&text).map_err(|fault| self.fault(fault, RequestKeyFault::Invalid(fault))))
+        Some(find(&text).map_err(|fault| match fault {
+            KeyFault::Unknown => self.unknown(RequestKeyFault::Invalid(fault)),
+            fault => RequestKeyFault::Invalid(fault),
+        }))
     }
 
-    /// The fault of a request for whose key the registry has said `fault`. `unknown`: if no key is like this.
-    fn fault(&self, fault: KeyFault, unknown: RequestKeyFault) -> RequestKeyFault {
-        match fault {
-            KeyFault::Unknown if !self.keys.is_loaded() => RequestKeyFault::NotLoaded,
-            KeyFault::Unknown => unknown,
-            fault => RequestKeyFault::Invalid(fault),
-        }
+    /// The fault of a key that is not known: `unknown`, if all keys are.
+    fn unknown(&self, unknown: RequestKeyFault) -> RequestKeyFault {
+        if self.keys.is_loaded() { unknown } else { RequestKeyFault::NotLoaded }
     }
 
     /// A bearer token that may be an imported key: it has no prefix, and nothing else verifies tokens.
@@ -190,10 +192,11 @@ impl RequestKeys {
 
     /// Prepares the header of a request for the upstream: removes the key, unless upstreams get keys, and tells whose
     /// key it is.
-    pub fn prepare_upstream(&self, headers: &mut HeaderMap, key: Option<&ApiKey>) {
+    pub fn prepare_upstream(&self, headers: &mut HeaderMap, identity: &Identity) {
         if !self.settings.forward {
-            self.remove(headers, key);
+            self.remove(headers, identity);
         }
+        let key = identity.valid_key();
         for (name, field) in self.settings.headers.all() {
             let value = key.and_then(|key| key.field(field));
             match value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
@@ -214,10 +217,14 @@ impl RequestKeys {
     }
 
     /// Removes the key from the header. Another token in `Authorization` is the upstream's.
-    fn remove(&self, headers: &mut HeaderMap, key: Option<&ApiKey>) {
-        let is_of_key = |token: &[u8]| {
-            let hash = KeyHash::of(token);
-            key.is_some_and(|key| key.secrets.iter().any(|secret| secret.hash == hash))
+    fn remove(&self, headers: &mut HeaderMap, identity: &Identity) {
+        let is_of_key = |token: &[u8]| match &identity.key {
+            Some(Ok(key)) => {
+                let hash = KeyHash::of(token);
+                key.secrets.iter().any(|secret| secret.hash == hash)
+            }
+            Some(Err(RequestKeyFault::OtherInvalid(_))) => true,
+            _ => false,
         };
         for source in &self.settings.from {
             match source {

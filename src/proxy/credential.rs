@@ -2,7 +2,11 @@
 
 use http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE};
 
-use super::{reply::Reply, request_context::RequestContext, rules::Rules};
+use super::{
+    reply::Reply,
+    request_context::{RequestContext, RequestKey},
+    rules::Rules,
+};
 use crate::{
     api_keys::KeyFault,
     config::model::{KeySource, Require, RouteAction},
@@ -26,6 +30,14 @@ pub(super) enum CredentialFault {
 }
 
 impl CredentialFault {
+    /// The fault of the key of a request whose route requires no credential. `None`: the key is valid, or there is none.
+    pub(super) fn of_optional_key(key: &RequestKey) -> Option<Self> {
+        key.as_ref().and_then(|key| key.as_ref().err()).map(|&fault| match fault {
+            RequestKeyFault::NotLoaded => Self::NotLoaded,
+            fault => Self::Key(fault),
+        })
+    }
+
     /// The fault of a request, if its route does not accept it.
     pub(super) fn of(context: &RequestContext<'_, '_>) -> Option<Self> {
         let (require, identity) = (context.route.require, &context.found.identity);
@@ -69,7 +81,10 @@ impl CredentialFault {
     pub(super) fn refusal(self) -> Option<Refusal> {
         Some(match self {
             Self::Missing(_) => Refusal::NoCredential,
-            Self::Key(RequestKeyFault::Invalid(KeyFault::Expired | KeyFault::Revoked))
+            Self::Key(
+                RequestKeyFault::Invalid(KeyFault::Expired | KeyFault::Revoked)
+                | RequestKeyFault::OtherInvalid(_),
+            )
             | Self::Token(None | Some(TokenRefusal::Signed)) => Refusal::ExpiredCredential,
             Self::Token(Some(TokenRefusal::Unjudged)) => Refusal::UnjudgedCredential,
             Self::Key(_) | Self::Token(_) => Refusal::WrongCredential,
@@ -116,11 +131,13 @@ impl CredentialFault {
             Self::Key(RequestKeyFault::Malformed) => {
                 "the API key is not one of 16 to 512 visible ASCII characters"
             }
-            Self::Key(RequestKeyFault::Invalid(KeyFault::Unknown)) => "the API key is unknown",
-            Self::Key(RequestKeyFault::Invalid(KeyFault::Expired)) => {
-                "the API key has expired, or was rotated"
+            Self::Key(RequestKeyFault::Invalid(fault) | RequestKeyFault::OtherInvalid(fault)) => {
+                match fault {
+                    KeyFault::Unknown => "the API key is unknown",
+                    KeyFault::Expired => "the API key has expired, or was rotated",
+                    KeyFault::Revoked => "the API key is revoked",
+                }
             }
-            Self::Key(RequestKeyFault::Invalid(KeyFault::Revoked)) => "the API key is revoked",
             Self::Token(Some(TokenRefusal::Signed)) => {
                 "the route requires a verified user, and the token has expired, or is not for here"
             }

@@ -201,6 +201,16 @@ impl Exchange {
         }
     }
 
+    /// The request's API key does not count.
+    pub(super) fn forget_key(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.key = None;
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.set_key([]);
+        }
+    }
+
     /// Sets the request's route, by its index.
     pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);

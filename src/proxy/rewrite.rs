@@ -142,7 +142,7 @@ fn rewrite_head<S>(
     head.headers.insert(&config.request_id, exchange.request_id().clone());
     head.uri = Uri::from(found.target.forwarded(route.dot_segments).clone());
     if let Some(keys) = &worker.rules.keys {
-        keys.prepare_upstream(&mut head.headers, found.identity.valid_key());
+        keys.prepare_upstream(&mut head.headers, &found.identity);
     }
     head.version = Version::HTTP_11;
 }

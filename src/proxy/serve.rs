@@ -23,7 +23,7 @@ use super::{
     rewrite,
     route_reply::{LocalReply, ReplyOrigin},
     served::Served,
-    steps::{ResponseSource, admit, find},
+    steps::{ResponseSource, admit, check_optional_key, find, has_optional_key},
     tunnel::{self, Upgrade},
     usage,
     worker::Worker,
@@ -56,6 +56,9 @@ pub fn serve<S: StoreAdmin + 'static>(
         };
         if found.identity.refused_token.is_some_and(TokenRefusal::may_be_of_new_key) {
             found.identity = Box::pin(served.identify_again(&facts, found.client)).await;
+        }
+        if has_optional_key(&worker.rules, &found) {
+            Box::pin(check_optional_key(&mut served, &worker.rules, &facts, &mut found)).await;
         }
         served.routed(&request, &found);
 

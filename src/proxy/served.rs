@@ -13,6 +13,7 @@ use super::{
     client::ClientInfo,
     cors::CorsResponse,
     cost_meter::CostMeter,
+    credential::CredentialFault,
     denial_record::DenialRecord,
     early_ends::Judgement,
     exchange::Exchange,
@@ -36,7 +37,7 @@ use super::{
 use crate::{
     abuse::{self, ObservedResponse, RequestLine},
     config::model::Route,
-    identity::{ClientIp, Identity, TokenRefusal},
+    identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
     limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
     response_cost::{ask_for_usage, media_type},
@@ -414,6 +415,39 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         Ok(Duration::from_micros(u64::try_from(delay).unwrap_or(0)))
     }
 
+    async fn may_try_keys(
+        &mut self,
+        attempts: &Checks<'r>,
+        context: &RequestContext<'r, '_>,
+        fault: Option<CredentialFault>,
+    ) -> bool {
+        self.client.timer().wait_for_store();
+        let is_guess = fault.is_some_and(CredentialFault::is_guess);
+        let decided = match is_guess {
+            true => self.worker.store.decide(attempts.as_slice()).await,
+            false => self.worker.store.look(attempts.as_slice()).await,
+        };
+        let Ok(decision) = decided else { return false };
+        // A token of another kind is the upstream's, unless it was a guess: it counts, and nobody is blamed for it.
+        let is_blamed = is_guess && fault != Some(CredentialFault::Key(RequestKeyFault::OtherToken));
+        if is_blamed && !decision.admitted {
+            self.record_denials(attempts, &decision, context);
+        }
+        if let Some(outcome) = attempts.outcomes(&decision).next().filter(|_| is_guess) {
+            let verdict = match decision.admitted {
+                true => metrics::VerdictLabel::Allowed,
+                false => metrics::VerdictLabel::Denied,
+            };
+            self.count_decision(outcome.variant.policy, verdict, source_label(decision.source));
+        }
+        decision.admitted
+    }
+
+    fn key_ignored(&mut self, rules: &Rules, identity: &Identity) {
+        self.exchange.set_user(rules.written_user(identity));
+        self.exchange.forget_key();
+    }
+
     async fn read_request(
         &mut self,
         checks: &mut Checks<'r>,
@@ -474,6 +508,15 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
         decision: &Decision,
         context: &RequestContext<'_, '_>,
     ) -> RefusedBy {
+        self.record_denials(checks, decision, context);
+        let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
+        let policy = self.exchange.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
+        self.exchange.verdict.deny(policy);
+        RefusedBy::Policies(decisive)
+    }
+
+    /// Records the checks in `decision` that deny.
+    fn record_denials(&self, checks: &Checks<'_>, decision: &Decision, context: &RequestContext<'_, '_>) {
         let denials = || checks.outcomes(decision).filter(CheckOutcome::is_denial);
         for (nth, denied) in denials().enumerate() {
             self.denial_record(context).record(self.worker, &denied, decision.source, nth == 0);
@@ -481,10 +524,6 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
         record_offense(self.worker, &self.exchange, context, || {
             denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
         });
-        let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
-        let policy = self.exchange.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
-        self.exchange.verdict.deny(policy);
-        RefusedBy::Policies(decisive)
     }
 }
 

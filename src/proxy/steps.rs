@@ -20,7 +20,7 @@ use super::{
     split::point_of,
 };
 use crate::{
-    config::model::{MethodOverride, RouteAction},
+    config::model::{MethodOverride, Require, RouteAction},
     identity::{AccessDenial, AccessRule, ClientIp, Identity},
     router::{Rejection, Target},
 };
@@ -91,6 +91,20 @@ pub(super) trait Caller<'r> {
         checks: &Checks<'r>,
         context: &RequestContext<'r, '_>,
     ) -> Result<Duration, RefusedBy>;
+
+    /// Whether the client's address may try further keys on a route that requires none. `fault`: of the request's key; a
+    /// guess is counted. `None`: the key is valid.
+    async fn may_try_keys(
+        &mut self,
+        _attempts: &Checks<'r>,
+        _context: &RequestContext<'r, '_>,
+        _fault: Option<CredentialFault>,
+    ) -> bool {
+        true
+    }
+
+    /// The key of the request does not count. It has this `identity` without it.
+    fn key_ignored(&mut self, _rules: &Rules, _identity: &Identity) {}
 
     /// Waits. Returns false if the client's own deadline has passed.
     async fn wait(&mut self, _delay: Duration) -> bool {
@@ -215,6 +229,34 @@ fn find_route(rules: &Rules, facts: &RequestFacts<'_>, target: &Target) -> Resul
         }
     };
     found.map_err(RefusedBy::Routing)
+}
+
+/// Whether the request has a key, and its route requires none.
+pub(super) fn has_optional_key(rules: &Rules, found: &Found) -> bool {
+    found.identity.key.is_some() && rules.config.routes[found.route].require == Some(Require::None)
+}
+
+/// Checks the key of a request whose route requires none. A wrong key is counted there, too: the response to a good one
+/// may differ, for example in its `RateLimit` fields. From an address that has sent too many wrong ones, no key counts.
+pub(super) async fn check_optional_key<'r, C: Caller<'r>>(
+    caller: &mut C,
+    rules: &'r Rules,
+    facts: &RequestFacts<'_>,
+    found: &mut Found,
+) {
+    let fault = CredentialFault::of_optional_key(&found.identity.key);
+    if fault == Some(CredentialFault::NotLoaded) {
+        return;
+    }
+    let may_try = {
+        let context = RequestContext::new(rules, facts, found);
+        let attempts = Checks::of_attempt(&caller.inputs(), &context);
+        caller.may_try_keys(&attempts, &context, fault).await
+    };
+    if !may_try {
+        found.identity = rules.identify_holder(facts, None, |_| ());
+        caller.key_ignored(rules, &found.identity);
+    }
 }
 
 /// The source of the response to an admitted request.

@@ -20,13 +20,14 @@ use crate::{
         bans::{BanMatch, matching_bans},
         checks::{CheckInputs, Checks, SkipReason},
         cors::CorsResponse,
+        credential::CredentialFault,
         outcome::{Outcomes, tightest},
         placeholders::PlaceholderValues,
         request_context::{Found, RequestContext, RequestFacts},
         reservation::LeaseTokens,
         route_reply::{LocalReply, ReplyOrigin, location},
         rules::Rules,
-        steps::{Caller, RefusedBy, ResponseSource, admit, find},
+        steps::{Caller, RefusedBy, ResponseSource, admit, check_optional_key, find, has_optional_key},
     },
     router::{Rejection, Target},
     upstream::SharedUpstream,
@@ -34,6 +35,10 @@ use crate::{
 
 /// Shown in place of the ID that a real request would get.
 static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");
+
+/// Why the key of a request to a route that requires none does not count.
+const KEY_IGNORED: &str =
+    "; the API key is ignored, because the address has sent too many wrong ones (`api_keys.attempts`)";
 
 /// Explains a request received at the time `now`, in microseconds since the Unix epoch. `upstreams`: the
 /// configuration's, in its order.
@@ -95,7 +100,12 @@ pub async fn explain<S: Store>(
         explanation,
     };
     match find(&mut explainer, rules, &facts) {
-        Ok(found) => explainer.explain_found(&facts, &found, upstreams).await,
+        Ok(mut found) => {
+            if has_optional_key(rules, &found) {
+                check_optional_key(&mut explainer, rules, &facts, &mut found).await;
+            }
+            explainer.explain_found(&facts, &found, upstreams).await;
+        }
         Err(refused) => explainer.note(refused, None),
     }
     explainer.explanation
@@ -395,6 +405,21 @@ impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
             }
         }
         Ok(Duration::ZERO)
+    }
+
+    async fn may_try_keys(
+        &mut self,
+        attempts: &Checks<'r>,
+        _context: &RequestContext<'r, '_>,
+        _fault: Option<CredentialFault>,
+    ) -> bool {
+        self.store.look(attempts.as_slice()).await.is_ok_and(|decision| decision.admitted)
+    }
+
+    fn key_ignored(&mut self, _rules: &Rules, identity: &Identity) {
+        let (user, why) = &mut self.explanation.user;
+        *user = identity.pseudonym.clone().or_else(|| identity.user.clone());
+        *why += KEY_IGNORED;
     }
 
     fn cors(&self) -> Option<&CorsResponse> {

@@ -55,7 +55,7 @@ const FAULTS: [(&str, &str); 11] = [
 const PRINTED: usize = 20;
 
 /// Each has to happen at least once in a run, or it has tested less than it should.
-const TO_BE_MET: [&str; 65] = [
+const TO_BE_MET: [&str; 66] = [
     "401: a malformed key",
     "401: a token that is no key",
     "401: a token that is not valid",
@@ -71,6 +71,7 @@ const TO_BE_MET: [&str; 65] = [
     "a key as a bearer token",
     "a key in the query",
     "a key that is forwarded",
+    "a key that is ignored after too many wrong ones",
     "a key that is removed",
     "a preflight with a bad key",
     "a client certificate",
@@ -618,7 +619,11 @@ impl Run {
         let is_own = explained["status"].is_number();
         differences.same("challenge of Tollgate", is_refused, is_own && challenge.is_some());
         let is_told = !line["route"].is_null();
-        if let Some(key) = sent.keys.only.filter(|key| is_told && key.is_valid()) {
+        let is_ignored = explained.to_string().contains("the API key is ignored");
+        self.meet("a key that is ignored after too many wrong ones", is_told && is_ignored);
+        if is_ignored {
+            differences.same("customer in the log", &Value::Null, &line["customer"]);
+        } else if let Some(key) = sent.keys.only.filter(|key| is_told && key.is_valid()) {
             differences.same("customer in the log", &json!(key.customer), &line["customer"]);
             differences.same("key in the log", &json!(key.id), &line["api_key"]);
         } else if is_told && sent.keys.only.is_some() {

@@ -101,7 +101,7 @@ fn a_valid_key_is_required_and_every_other_one_gets_the_same_401() {
         &[("x-api-key", &"k".repeat(10_000))],
         &[("x-api-key", "key-with-a-\u{e9}-in-it-0001")],
         &[("x-api-key", ACME), ("x-api-key", GLOBEX)],
-        &[("x-api-key", ACME), ("authorization", &format!("Bearer {GLOBEX}"))],
+        &[("authorization", &format!("Bearer {ACME}")), ("x-api-key", GLOBEX)],
     ]
     .into_iter()
     .map(|headers| {

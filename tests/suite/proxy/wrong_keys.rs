@@ -152,6 +152,121 @@ fn guesses_take_no_more_memory_the_more_there_are() {
     assert!(after < before + SLACK_KIB, "{before} KiB, {after} KiB");
 }
 
+/// A proxy with a public route, whose origin is told the customer of each request.
+fn start_public(origin: &Origin, attempts: usize, rest: &str) -> (Tollgate, String) {
+    let keys = format!(
+        "api_keys: {{ store: true, data: keys.json, attempts: {attempts}/30d, headers: {{ customer: x-customer }} }}"
+    );
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "{keys}
+policies: {{ many: {{ algorithm: fixed_window, key: customer, limit: 1000/1d }} }}
+upstreams: {{ a: {{ endpoints: [\"http://{}\"] }} }}
+routes:
+  - {{ name: public, path: /public/*, upstream: a, require: none, policies: [many] }}
+  - {{ path: /*, upstream: a }}
+{rest}",
+        origin.address
+    )));
+    let key = make(&tollgate, &json!({ "customer": "acme", "id": "acme1" }));
+    (tollgate, key)
+}
+
+/// Imports the key of a customer.
+fn import(tollgate: &Tollgate, id: &str, key: &str) {
+    let keys = json!({ "keys": [{ "id": id, "key": key, "customer": id }] });
+    assert_eq!(send(tollgate, "/v1/keys/import", &keys).status, 200);
+}
+
+#[test]
+fn on_a_route_that_requires_none_guesses_count_and_beyond_attempts_no_key_does() {
+    let origin = Origin::ok();
+    let rest = "bans: { guessing: { key: ip, policies: [api_keys], after: 20/10m, for: 1h } }\n\
+                access_log: { format: json, to: access.log }\n";
+    let (tollgate, key) = start_public(&origin, ATTEMPTS, rest);
+    // Whose request the origin was told that it is, and the quota in the response.
+    let ask = |from: &str, key: &str| {
+        let reply = get_from(from, tollgate.address, "/public/a", &[("x-api-key", key)]);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let head = origin.heads().pop().unwrap().to_lowercase();
+        assert!(!head.contains("x-api-key"), "{head}");
+        (head.contains("x-customer: acme"), reply.header("ratelimit").map(str::to_owned))
+    };
+    let wrong = |nth: usize| format!("tgk_{nth:010}_0123456789abcdefghijABCDEFGHIJ01_000000");
+    assert!(ask(GUESSER, &key).0);
+    let revoked = make(&tollgate, &json!({ "customer": "acme", "id": "revoked" }));
+    assert_eq!(send(&tollgate, "/v1/keys/revoked/revoke", &json!({})).status, 200);
+    for _ in 0..2 * ATTEMPTS {
+        assert!(!ask(GUESSER, &revoked).0, "it is known, and no guess");
+    }
+    let explain = || {
+        let arguments = ["explain", "--peer", GUESSER, "-H", &format!("X-API-Key: {key}"), "/public/a"];
+        tollgate.command(&arguments).stdout
+    };
+    let ignored = "the API key is ignored, because the address has sent too many wrong ones";
+    assert!(!explain().contains(ignored), "{}", explain());
+    for nth in 0..ATTEMPTS {
+        assert!(ask(GUESSER, &key).0, "{nth}");
+        assert!(!ask(GUESSER, &wrong(nth)).0);
+    }
+    let before = get_from(GUESSER, tollgate.address, "/public/a", &[]);
+    let told = [&key, &wrong(ATTEMPTS + 1)].map(|key| ask(GUESSER, key).0);
+    assert_eq!(told, [false, false], "nothing tells a right key from a wrong one");
+    assert_eq!(ask(GUESSER, &key).1.is_some(), before.header("ratelimit").is_some());
+    assert!(explain().contains(ignored), "{}", explain());
+    let log = || std::fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
+    let of_customer = 1 + ATTEMPTS;
+    eventually("the log has no customer where the key is ignored", || {
+        log().lines().count() >= 3 * ATTEMPTS + of_customer
+            && log().matches("\"customer\":\"acme\"").count() == of_customer
+    });
+    assert!(ask(CUSTOMER, &key).0, "others are unharmed");
+    let required = get_from(GUESSER, tollgate.address, "/", &[("x-api-key", &key)]);
+    assert_eq!(required.status, 200, "where a key is required, a right one is");
+    let banned =
+        || get_from(GUESSER, tollgate.address, "/public/a", &[("x-api-key", &wrong(7))]).status == 403;
+    eventually("who goes on is banned", banned);
+}
+
+#[test]
+fn an_imported_key_is_removed_on_a_route_that_requires_none_also_when_it_is_revoked() {
+    let origin = Origin::ok();
+    let (tollgate, _) = start_public(&origin, 3, "");
+    import(&tollgate, "globex", "globex-key-000000001");
+    let forwards = |fields: &[(&str, &str)]| {
+        assert_eq!(get_from(GUESSER, tollgate.address, "/public/a", fields).status, 200);
+        origin.heads().pop().unwrap().contains("Bearer ")
+    };
+    let (known, other) = ("Bearer globex-key-000000001", "Bearer a-token-of-the-upstream");
+    assert!(!forwards(&[("authorization", known)]));
+    assert!(forwards(&[("authorization", other)]));
+    assert_eq!(send(&tollgate, "/v1/keys/globex/revoke", &json!({})).status, 200);
+    assert!(!forwards(&[("authorization", known)]));
+    assert!(forwards(&[("authorization", other), ("x-api-key", "wrong-key-of-nobody-1")]));
+    // Tokens of another kind count, and nobody is limited or listed for them.
+    for _ in 0..9 {
+        assert!(forwards(&[("authorization", other)]));
+    }
+    assert!(forwards(&[("authorization", known)]), "no key is looked up any more");
+    assert_eq!(tollgate.admin("GET", "/v1/blocked").json()["blocked"], json!([]));
+}
+
+#[test]
+fn beside_a_key_the_response_tells_nothing_of_another_bearer_token() {
+    let origin = Origin::ok();
+    let (tollgate, key) = start_public(&origin, 3, "");
+    import(&tollgate, "globex", "globex-key-000000001");
+    for path in ["/", "/public/a"] {
+        let replies = ["globex-key-000000001", "globex-key-000000002"].map(|token| {
+            let bearer = format!("Bearer {token}");
+            let fields = [("x-api-key", key.as_str()), ("authorization", bearer.as_str())];
+            let reply = get_from(GUESSER, tollgate.address, path, &fields);
+            let head = origin.heads().pop().unwrap().to_lowercase();
+            (reply.status, head.contains("x-customer: acme"), head.contains(&bearer.to_lowercase()))
+        });
+        assert_eq!(replies, [(200, true, true); 2], "{path}");
+    }
+}
+
 #[test]
 fn the_response_tells_nothing_of_why_a_key_is_not_valid() {
     let origin = Origin::ok();

@@ -501,7 +501,7 @@ fn route(
             60,
             &["require: none", "require: api_key", "require: user", "require: any", "require: any"],
         )),
-        (true, false) => add(dice.maybe(40, &["require: none", "require: api_key"])),
+        (true, false) => add(dice.maybe(40, &["require: none", "require: none", "require: api_key"])),
         (false, true) => add(dice.maybe(10, &["require: user"])),
         (false, false) => {}
     }

@@ -142,7 +142,7 @@ pub fn settings(dice: &mut Dice, kind: Kind, file: &Path) -> (Settings, String) 
         has_plans: are_replayed(kind) && dice.chance(85),
     };
     let mut all = vec![format!("file: \"{}\"", file.display()), from.to_owned()];
-    all.push(format!("attempts: {}/{WINDOW}", dice.pick(&[1, 2, 3, 1000])));
+    all.push(format!("attempts: {}/{WINDOW}", dice.pick(&[1, 1, 1, 1000])));
     all.extend(dice.maybe(50, &["required: false"]).map(str::to_owned));
     all.extend(settings.forward.then(|| "forward: true".to_owned()));
     if settings.tells {
