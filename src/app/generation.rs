@@ -78,7 +78,7 @@ impl Generation {
         let peaks = PeakPlan::new(&config, Arc::clone(&policies), before.map(|before| &*before.peaks));
         let rules =
             Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access, Arc::clone(&api_keys))?;
-        let keys_file = KeysFile::open(&config, before.is_some())?.map(Arc::new);
+        let keys_file = KeysFile::open(&config)?.map(Arc::new);
         Ok(Self {
             config,
             rules: Arc::new(rules),

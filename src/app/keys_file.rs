@@ -47,20 +47,18 @@ struct Source {
 }
 
 impl KeysFile {
-    /// Reads the file that `config` names. `None`: it names none. `is_reload`: a key that has expired is an error.
+    /// Reads the file that `config` names. `None`: it names none.
     ///
     /// # Errors
     /// It can't be used.
-    pub(super) fn open(config: &Config, is_reload: bool) -> Result<Option<Self>, KeysFileError> {
+    pub(super) fn open(config: &Config) -> Result<Option<Self>, KeysFileError> {
         let Some(path) = config.api_keys.as_ref().and_then(|settings| settings.file.as_ref()) else {
             return Ok(None);
         };
         let routes = config.routes.iter().map(|route| route.name.clone()).collect();
-        let mut rules =
-            KeysFileRules { plans: Some(config.plans.clone()), routes, refuses_expired: is_reload };
+        let rules = KeysFileRules { plans: Some(config.plans.clone()), routes };
         let mut reread = Reread::new([file::open(path)?], |[file]| read(&rules, file))?;
         reread.forget_contents();
-        rules.refuses_expired = false;
         Ok(Some(Self { rules, source: Mutex::new(Source { reread, is_in_force: false }) }))
     }
 

@@ -82,7 +82,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Vec<ApiKey>, AdminError> {
     if str::from_utf8(bytes).is_ok_and(|text| text.lines().all(file_text::is_blank)) {
         return Ok(Vec::new());
     }
-    let rules = KeysFileRules { plans: None, routes: Vec::new(), refuses_expired: false };
+    let rules = KeysFileRules { plans: None, routes: Vec::new() };
     let found = rules.read(bytes, Timestamp::now().as_microsecond());
     found.map(|found| found.keys).map_err(|error| AdminError::Refused(format!("{}: {error}", path.display())))
 }

@@ -22,9 +22,6 @@ pub struct KeysFileRules {
     pub plans: Option<Vec<String>>,
     /// The names of the routes.
     pub routes: Vec<String>,
-    /// Whether a key that has expired is an error, and not a warning: who checks a file wants to know, but one key
-    /// must not keep a machine that restarts at night from starting.
-    pub refuses_expired: bool,
 }
 
 /// The keys of a file.
@@ -153,11 +150,9 @@ impl<'r> Reading<'r> {
         }
         let expires = expires.map(|text| instant(&text)).transpose()?;
         if expires.is_some_and(|expires| expires <= self.now) {
-            let message = format!("key `{id}` has expired: remove it");
-            if self.rules.refuses_expired {
-                return Err(plain("it has expired: remove it".to_owned()));
-            }
-            self.warn(location, &message);
+            // Not an error: it would keep the file from being read again, and a machine from starting at night. The key
+            // is still known, so that it is no guess.
+            self.warn(location, &format!("key `{id}` has expired: remove it"));
         }
         for route in routes.iter().filter(|route| !self.rules.routes.contains(route)).take(1) {
             self.warn(location, &format!("key `{id}`: there is no route `{route}`"));
@@ -201,7 +196,7 @@ mod tests {
 
     fn rules() -> KeysFileRules {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        KeysFileRules { plans: Some(names(&["free", "pro"])), routes: names(&["api"]), refuses_expired: true }
+        KeysFileRules { plans: Some(names(&["free", "pro"])), routes: names(&["api"]) }
     }
 
     fn hash(digit: char) -> String {
@@ -288,7 +283,7 @@ mod tests {
             "keys:\n- {{ id: a, hash: {}, customer: x, routes: [ap], expires: 2025-12-31 }}",
             hash('a')
         );
-        let found = KeysFileRules { refuses_expired: false, ..rules() }.read(text.as_bytes(), NOW).unwrap();
+        let found = rules().read(text.as_bytes(), NOW).unwrap();
         assert_eq!(
             found.warnings,
             ["line 2: key `a` has expired: remove it", "line 2: key `a`: there is no route `ap`"]

@@ -99,8 +99,14 @@ fn a_check_and_a_start_tell_what_is_wrong_in_the_file() {
     let tollgate = Tollgate::start(config(&path));
     assert!(tollgate.log().iter().any(|line| line.contains("key `acme` has expired: remove it")));
     let checked = tollgate_in(tollgate.directory(), &[], &["check", "--config", "proxy.yaml"]);
-    assert!(checked.code != Some(0), "{checked:?}");
-    assert!(format!("{checked:?}").contains("key `acme`: it has expired: remove it"), "{checked:?}");
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let warned = "warning: in the file of API keys, line 2: key `acme` has expired: remove it";
+    assert!(format!("{checked:?}").contains(warned), "{checked:?}");
+    let reloaded = tollgate.admin("POST", "/v1/reload");
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    assert_eq!(status(&tollgate, ACME), 401);
+    let refused = tollgate.metric("tollgate_requests_refused_total{reason=\"expired_credential\"}");
+    assert_eq!(refused, 1.0, "it is known, and no guess");
 }
 
 #[test]
