@@ -1,5 +1,7 @@
 //! `limit` and `limits`, of a policy or of an override.
 
+use std::time::Duration;
+
 use super::cost::counts_bytes;
 use crate::config::{
     checks::foreign_limits,
@@ -62,12 +64,38 @@ fn one_tier(value: Cursor<'_>, settings: &PolicySettings<'_>, line: Option<&str>
         value.report("expected a number per window", help);
         return None;
     }
-    value.parse(|text| {
+    let quota = value.parse(|text| {
         tier(text, settings).map_err(|invalid| match line {
             Some(line) if is_count(text) => invalid.suggestion(format!("did you mean `{line}`?")),
             _ => invalid,
         })
-    })
+    })?;
+    warn_of_few_bytes(value, &quota, settings);
+    Some(quota)
+}
+
+/// The least limit of bytes that may be meant without a unit.
+const FEW_BYTES: u64 = 1 << 20;
+const DAY: Duration = Duration::from_hours(24);
+
+/// Warns of a limit of a few bytes, written without a unit, where a number of requests or another unit may be meant.
+fn warn_of_few_bytes(value: Cursor<'_>, quota: &Quota, settings: &PolicySettings<'_>) {
+    let Some((number, window)) = value.scalar().and_then(|text| text.split_once('/')) else { return };
+    let has_unit = number.contains(|c: char| c.is_ascii_alphabetic());
+    if !counts_bytes(settings.cost) || has_unit || quota.limit >= FEW_BYTES {
+        return;
+    }
+    let unit = match quota.window {
+        Window::Length(length) if length < DAY => "MiB",
+        Window::Length(_) | Window::Calendar(_) => "GiB",
+    };
+    let message =
+        format!("the limit is {} bytes of responses in each window, because it has no unit", quota.limit);
+    let help = match quota.limit {
+        ..=9_999 => format!("did you mean `{}{unit}/{}`?", number.trim(), window.trim()),
+        _ => "write a unit, such as `10MiB/1m` or `100GiB/month`".to_owned(),
+    };
+    value.warn(message, help);
 }
 
 fn is_count(text: &str) -> bool {
@@ -100,6 +128,7 @@ fn several_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec
             }
             Ok(tier)
         });
+        tier.inspect(|tier| warn_of_few_bytes(item, tier, settings));
         tiers.extend(tier);
     }
     (!tiers.is_empty()).then_some(tiers)
