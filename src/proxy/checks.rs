@@ -15,7 +15,9 @@ use super::{
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{ATTEMPTS_POLICY, Condition, Cost, Missing, Reserve, RoutePolicy},
+    config::model::{
+        ATTEMPTS_POLICY, Condition, Cost, KeyPart, KeyRecipe, Missing, Reserve, RouteAction, RoutePolicy,
+    },
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -61,12 +63,16 @@ pub(super) enum SkipReason<'a> {
     Exempt(&'a Condition),
     /// It lacks the value that `distinct` counts, under these limits.
     NoValue(VariantRef),
+    /// It asks for what is left of limits, and takes nothing from those of the holder, nor units that upstreams' responses
+    /// cost.
+    Usage,
 }
 
 impl<'a> Checks<'a> {
     /// The checks of a request.
     pub(super) fn new(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
         let is_preflight = is_preflight(context.request(), context.route);
+        let is_usage = context.route.action == RouteAction::Usage;
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &RoutePolicy { policy: index, price } in &context.route.policies {
@@ -75,6 +81,11 @@ impl<'a> Checks<'a> {
                 checks.skipped.push((index, SkipReason::Preflight));
                 continue;
             }
+            if is_usage && counts_no_usage_request(policy) {
+                checks.skipped.push((index, SkipReason::Usage));
+                continue;
+            }
+            let price = price.or(is_usage.then_some(1));
             match checks.add(index, policy, price, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => {
@@ -199,6 +210,14 @@ impl<'a> Checks<'a> {
         }
         Ok(None)
     }
+}
+
+/// Whether requests for what is left of limits do not count for this policy: it has a limit of the holder's own, or counts
+/// units that upstreams' responses cost.
+fn counts_no_usage_request(policy: &Policy) -> bool {
+    let is_holders = |part: &KeyPart| matches!(part, KeyPart::OfKey(_) | KeyPart::User);
+    let is_of_holder = |key: &KeyRecipe| key.0.iter().any(is_holders) && !key.0.contains(&KeyPart::Ip);
+    policy.cost.of_response().is_some() || policy.keys.iter().any(is_of_holder)
 }
 
 /// Inputs of checks beside their cost: one entry and one token per request, made when the first check needs it.

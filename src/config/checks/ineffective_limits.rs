@@ -8,7 +8,7 @@ use crate::config::{
     Location,
     model::{
         Cost, HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy,
-        Require, Route, RoutePolicy,
+        Require, Route, RouteAction, RoutePolicy,
     },
     reader::Cursor,
 };
@@ -78,6 +78,28 @@ pub(in crate::config) fn warn_of_chosen_keys(
              client certificate or trusted_proxies, jwt:CLAIM, or tls:subject"
         };
         cursor.warn(message, help.to_owned());
+    }
+}
+
+/// Warns about every route that shows the usage of limits and has no limit by address: each of its requests asks the store,
+/// and takes nothing from the limits of who sends it.
+pub(in crate::config) fn warn_of_unlimited_usage(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>]) {
+    // Others take nothing from the requests of such a route.
+    let is_by_address = |policy: &Policy| {
+        policy.keys.iter().all(|key| key.0.contains(&KeyPart::Ip)) && policy.cost.of_response().is_none()
+    };
+    for draft in drafts.iter().filter(|draft| draft.route.action == RouteAction::Usage) {
+        if enforced(&draft.route, policies).any(|(_, policy)| is_by_address(policy)) {
+            continue;
+        }
+        let message = format!(
+            "route `{}` has no limit by address: each of its requests asks the store about all limits of a key, and takes \
+             nothing from them",
+            draft.route.name
+        );
+        let help =
+            "add a policy with `key: ip` to its `policies`, such as `limit: 60/1m`: each request counts as 1";
+        draft.cursor.warn(message, help.to_owned());
     }
 }
 

@@ -92,11 +92,13 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(mapping(RedirectSettings), example = "{ path: /new }")]
     redirect: Option<Cursor<'t>>,
     /// With `true`, Tollgate replies with the limits of the request's API key, and with what is left of them, as JSON.
-    /// This takes nothing from the limits.
+    /// This takes nothing from the limits of the key's holder. Each request asks the store, so give the route a policy by
+    /// address (`key: ip`): a request costs it 1.
     #[setting(unset = "requests have another reply", example = "true", see = ["api_keys"])]
     usage: bool,
     /// The credential that a request must have; without it, it gets 401. `none` also ignores keys that are not valid.
-    /// `any` is a valid key or a verified user. An address that sends too many wrong keys or tokens gets 429.
+    /// `any` is a valid key or a verified user. An address that sends too many wrong keys or tokens gets 429; with `none`,
+    /// its keys are ignored then. A CORS preflight needs none: browsers send it without credentials.
     #[setting(
         unset = "`api_key` if `api_keys.required`; else a request needs none, and a key that is not valid gets 401"
     )]
@@ -205,6 +207,7 @@ pub(super) fn routes(
     let policies = policies.resolved.as_deref().unwrap_or_default();
     ineffective_limits::warn_of_spellings(&drafts, &index, policies);
     ineffective_limits::warn_of_chosen_keys(&drafts, policies, identity);
+    ineffective_limits::warn_of_unlimited_usage(&drafts, policies);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
 }

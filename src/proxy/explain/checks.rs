@@ -146,6 +146,9 @@ pub(super) fn skipped(
     let (verdict, because) = match why {
         SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflight requests are not counted".to_owned()),
         SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {}", of.shown())),
+        SkipReason::Usage => {
+            (CheckVerdict::Exempt, "the usage of limits is shown, and takes nothing from them".to_owned())
+        }
         SkipReason::NoValue(_) => {
             let value = policy.value.as_ref().map(ToString::to_string).unwrap_or_default();
             (CheckVerdict::Skipped, format!("the request has no {value} to count"))

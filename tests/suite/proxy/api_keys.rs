@@ -402,6 +402,45 @@ policies:
 }
 
 #[test]
+fn a_bound_by_address_on_a_usage_route_counts_its_requests_and_no_units() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let rest = "
+policies:
+  own: { algorithm: fixed_window, key: customer, limit: 9/1h }
+  traffic: { algorithm: fixed_window, key: ip, limit: 1MiB/1h, cost: { response: bytes, reserve: 1KiB } }
+  asked: { algorithm: fixed_window, key: ip, limit: 3/1h, cost: 3 }
+  both: { algorithm: fixed_window, key: [ip, customer], limit: 4/1h, cost: 2 }
+plans: { pro: { own: 7/1h } }
+routes:
+  - { path: /usage, usage: true, policies: [own, traffic, asked, both] }
+  - { path: /*, upstream: a, policies: [own] }
+";
+    let tollgate = start(&origin, &directory, "", rest);
+    let ask = |path: &str| get(tollgate.address, path, &[("x-api-key", ACME)]);
+    assert_eq!(ask("/").status, 200);
+    let used = |usage: &Reply, policy: &str| {
+        let limits = usage.json()["limits"].as_array().unwrap().clone();
+        limits.into_iter().find(|limit| limit["policy"] == policy).map(|limit| limit["used"].clone())
+    };
+    for _ in 0..3 {
+        let usage = ask("/usage");
+        let used = (used(&usage, "own"), used(&usage, "both"));
+        assert_eq!((usage.status, used), (200, (Some(json!(1)), Some(json!(0)))), "{}", usage.text());
+    }
+    let explained = tollgate.command(&["explain", "-H", &format!("X-API-Key: {ACME}"), "/usage"]).stdout;
+    assert!(explained.contains("the usage of limits is shown, and takes nothing from them"), "{explained}");
+    assert_eq!(ask("/usage").status, 429, "by `asked`");
+    let limits = |key: &str| tollgate.admin("GET", &format!("/v1/limits?key={key}")).json();
+    for (policy, units) in [("asked", 3), ("traffic", 0)] {
+        let limits = limits("ip:127.0.0.1");
+        let found = limits["limits"].as_array().unwrap().iter().find(|limit| limit["policy"] == policy);
+        let used = found.and_then(|limit| limit["used"].as_u64()).unwrap_or(0);
+        assert_eq!(used, units, "{policy}: {limits}");
+    }
+    assert_eq!(ask("/").status, 200);
+}
+
+#[test]
 fn a_route_may_require_a_verified_user_or_either() {
     let (origin, directory) = (Origin::ok(), keys());
     let issuer = Issuer::new(Algorithm::ES256);
