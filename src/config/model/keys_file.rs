@@ -240,10 +240,6 @@ mod tests {
                 "line 3: key `b`: there is no plan `por`; did you mean `pro`?",
             ),
             (
-                "- { id: b, hash: OTHER, customer: x, expires: 2025-12-31 }",
-                "line 3: key `b`: it has expired: remove it",
-            ),
-            (
                 "- { id: b, hash: OTHER, customer: x, expires: soon }",
                 "line 3: key `b`: `soon` is no time; a time such as",
             ),

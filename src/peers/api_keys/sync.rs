@@ -146,7 +146,8 @@ impl<'a> KeySync<'a> {
             let state = match written {
                 Written::Stored => ChangeState::Made,
                 Written::NoRoom => ChangeState::NoRoom,
-                Written::Outdated(Some((key, stamp))) => {
+                Written::Outdated(Some(other)) => {
+                    let (key, stamp) = *other;
                     // Redis may have lost the version that is known here.
                     if !keys.merge(key, stamp) {
                         keys.resend(id);

@@ -65,7 +65,7 @@ pub(super) enum Written {
     Stored,
     NoRoom,
     /// Redis has another version than the one to replace. `None`: none, or none that can be read.
-    Outdated(Option<(ApiKey, Stamp)>),
+    Outdated(Option<Box<(ApiKey, Stamp)>>),
 }
 
 /// Some keys, in the order of their changes.
@@ -130,7 +130,7 @@ impl KeyTable {
         let written = |reply: &Vec<u8>| match reply.as_slice() {
             b"" => Written::Stored,
             b"full" => Written::NoRoom,
-            record => Written::Outdated(parse(record)),
+            record => Written::Outdated(parse(record).map(Box::new)),
         };
         Ok(replies.iter().map(written).collect())
     }
