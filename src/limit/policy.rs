@@ -442,7 +442,7 @@ mod tests {
         let shape = |settings: &str| {
             let yaml = format!(
                 "upstreams: {{ u: {{ endpoints: [\"http://127.0.0.1:1\"] }} }}\n\
-                 trusted_proxies: [127.0.0.1]\n\
+                 trusted_proxies: [127.0.0.1]\nuser: [{{ header: x-user }}]\n\
                  routes: [{{ path: /*, upstream: u, policies: [p] }}]\n\
                  policies: {{ p: {{ key: ip, limit: 100/1d, {settings} }} }}"
             );
