@@ -31,8 +31,7 @@ fn main() {
         );
         let _infallible = text.write_fmt(line);
     }
-    let rules =
-        KeysFileRules { plans: Some(vec!["pro".to_owned()]), routes: Vec::new(), refuses_expired: true };
+    let rules = KeysFileRules { plans: Some(vec!["pro".to_owned()]), routes: Vec::new() };
     let (keys, before) = (ApiKeys::new(KeyStore::None), resident());
     let begun = Instant::now();
     let found = rules.read(text.as_bytes(), NOW).unwrap();

@@ -80,7 +80,6 @@ fn stays_small(tollgate: &Tollgate, what: &str, closed: &AtomicUsize, least: usi
         closed.load(SeqCst) >= least
     });
     let grown = tollgate.peak_kib().saturating_sub(before);
-    println!("{what}: {grown} KiB");
     assert!(grown < ROOM, "{what}: {grown} KiB");
 }
 
