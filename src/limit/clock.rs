@@ -2,7 +2,7 @@
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 use nix::time::{ClockId, clock_gettime};
@@ -28,13 +28,13 @@ pub struct WallClock;
 impl WallClock {
     /// The time of `instant` on this clock.
     pub fn at(self, instant: Instant) -> i64 {
-        self.now().saturating_sub(micros(instant.elapsed()))
+        self.now().saturating_sub(i64::try_from(instant.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
 }
 
 impl Clock for WallClock {
     fn now(&self) -> i64 {
-        micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        read(ClockId::CLOCK_REALTIME)
     }
 }
 
@@ -75,12 +75,13 @@ fn uptime() -> i64 {
     const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
     #[cfg(not(target_os = "linux"))]
     const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
-    // The clock exists on each system for which it is named here.
-    clock_gettime(CLOCK).map_or(0, |time| micros(time.into()))
+    read(CLOCK)
 }
 
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+/// Microseconds by this clock, which exists on each system for which it is named here.
+fn read(clock: ClockId) -> i64 {
+    clock_gettime(clock)
+        .map_or(0, |time| time.tv_sec().saturating_mul(1_000_000).saturating_add(time.tv_nsec() / 1_000))
 }
 
 /// A clock that is stopped until it is set: for tests, and for requests of the past.

@@ -174,7 +174,7 @@ fn every_key_reads_as_the_design_says_and_ends(redis: &Deployment) {
         ("ratelimit:{ip:127.0.0.1}:sw:sw.1h.1d", "string"),
         ("ratelimit:{ip:127.0.0.1}:sx:sx.1h", "string"),
         ("ratelimit:{ip:127.0.0.1}:gc:gcra.1d", "string"),
-        ("ratelimit:{ip:127.0.0.1}:di:di.1d", "zset"),
+        ("ratelimit:{ip:127.0.0.1}:di:di.1d.header-x-key", "zset"),
         (lease, "zset"),
     ];
     let expected: BTreeMap<_, _> =
@@ -245,9 +245,10 @@ fn state_from_the_future_is_counted_when_it_is_discarded(redis: &Deployment) {
         assert_eq!(tollgate.metric("tollgate_store_discarded_total"), nth as f64, "{path}");
         assert_eq!([200, 200, 429], [(); 3].map(|()| get(&tollgate, path, &[])), "{path}");
     }
-    for (path, key, header) in
-        [("/di", "ratelimit:{ip:127.0.0.1}:di:di.1d", "a"), ("/cc", "ratelimit:{ip:127.0.0.1}:cc:cc.5m", "a")]
-    {
+    for (path, key, header) in [
+        ("/di", "ratelimit:{ip:127.0.0.1}:di:di.1d.header-x-key", "a"),
+        ("/cc", "ratelimit:{ip:127.0.0.1}:cc:cc.5m", "a"),
+    ] {
         let before = tollgate.metric("tollgate_store_discarded_total");
         let add = format!(
             "return redis.call('ZADD', KEYS[1], {year}, 'sixteen bytes, 1', {year}, 'sixteen bytes, 2')"
