@@ -171,12 +171,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Decides on the changes that wait: what is known here is what the file has.
+    /// Accepts each waiting change whose base is the version in the file. The registry was merged with the file before.
     fn decide(&self) -> Decided {
         let mut decided = Decided::default();
         for change in self.keys.pending(usize::MAX) {
             let id = &change.key.id;
-            // Another change of the same key is made of what this one leaves.
+            // A second change of the same key is tried again on the version that the first one makes.
             let is_made = !decided.made.contains_key(id) && self.keys.version(id) == change.base;
             match is_made {
                 true => drop(decided.made.insert(id.clone(), change)),

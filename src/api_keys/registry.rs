@@ -393,7 +393,7 @@ impl ApiKeys {
         }
     }
 
-    /// The store lacks what is known here of the key with this ID: it is sent again. Returns false if it is not known.
+    /// Sends the known version of this key to the store again, which has lost it. Returns false if the key is unknown.
     pub fn resend(&self, id: &str) -> bool {
         let is_known = self.version(id).is_some();
         if is_known {

@@ -226,7 +226,7 @@ pub(super) async fn with_timeout<T>(
 pub(super) struct AdminConnection {
     admin: AdminUrl,
     authorization: Option<HeaderValue>,
-    /// The version of what requests change.
+    /// The version that the requested change applies to, sent as `If-Match`.
     if_match: Option<HeaderValue>,
     sender: http1::SendRequest<Full<Bytes>>,
 }

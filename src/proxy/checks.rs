@@ -63,8 +63,8 @@ pub(super) enum SkipReason<'a> {
     Exempt(&'a Condition),
     /// It lacks the value that `distinct` counts, under these limits.
     NoValue(VariantRef),
-    /// It asks for what is left of limits, and takes nothing from those of the holder, nor units that upstreams' responses
-    /// cost.
+    /// Its route shows the usage of limits: it takes nothing from limits of the key's holder, nor units that upstreams'
+    /// responses cost.
     Usage,
 }
 
@@ -212,8 +212,8 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Whether requests for what is left of limits do not count for this policy: it has a limit of the holder's own, or counts
-/// units that upstreams' responses cost.
+/// Whether this policy skips requests to routes that show usage: it limits the key's holder, or counts units that upstreams'
+/// responses cost.
 fn counts_no_usage_request(policy: &Policy) -> bool {
     let is_holders = |part: &KeyPart| matches!(part, KeyPart::OfKey(_) | KeyPart::User);
     let is_of_holder = |key: &KeyRecipe| key.0.iter().any(is_holders) && !key.0.contains(&KeyPart::Ip);

@@ -106,7 +106,7 @@ impl KeyTable {
         &self.version
     }
 
-    /// Writes these versions of keys, each if it replaces what it is meant to.
+    /// Writes these versions of keys. Redis stores each only if it has the version to be replaced.
     pub(super) async fn write<'k>(
         &self,
         connection: &mut RoutedConnection,
