@@ -17,7 +17,8 @@ use super::{
     context::HandlerContext,
     dto::{self, schema},
     extract::{ClientParam, NoParams, Query},
-    limit_key::{LimitKey, variants_apart},
+    held_limits::Holder,
+    limit_key::LimitKey,
     openapi::{LookupErrors, UnavailableError},
     problem::Problem,
 };
@@ -26,8 +27,7 @@ use crate::{
         self, DenyingLimit, Hint, LimitedClient, RequestRecord, UserNaming,
         bans::{Ban, BanTable, BannedKey},
     },
-    config::model::{Condition, KeyPart},
-    limit::StoreAdmin,
+    config::model::KeyPart,
     telemetry::time::rfc3339,
 };
 
@@ -79,24 +79,14 @@ pub(super) async fn evidence_of(
     let known = known.or_else(|| Some((only_banned(address, &bans)?, Vec::new(), Vec::new())));
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited recently", abuse::shown(address))))?;
-    let mut limits = Vec::new();
+    let mut limits = dto::Limits::default();
     let names = state.registry.names();
+    let own = LimitKey::stored(&abuse::identifier(&client.shown));
     let (keys, more_limits) = limit_keys(&config, &names, &client.shown, &limited);
     for (policy, key) in keys {
         let Some(policy) = config.policies().get(policy) else { continue };
-        let parsed = LimitKey::parse(&key, config.ipv6_prefix(), &names).ok();
-        let is_own = |of: &Condition| {
-            matches!(of, Condition::Address(net) if net.contains(&address))
-                || parsed.as_ref().is_some_and(|key| key.is_of(of, &names))
-        };
-        for (nth, variant) in variants_apart(policy, is_own).into_iter().enumerate() {
-            let peek = context.store.peek(variant, &key).await?;
-            // Overrides apply to some users behind the address: shown if something was used of them.
-            if nth > 0 && peek.used == 0 {
-                continue;
-            }
-            limits.push(dto::LimitUsage::new(variant, &key, &peek, now));
-        }
+        let holder = Holder::new(context, LimitKey::stored(&key), vec![own.clone()]).await;
+        holder.read(context, policy, false, &mut limits).await?;
     }
     let record = |RequestRecord { policy, entry }: &RequestRecord| dto::Record {
         time: rfc3339(entry.time),
@@ -109,7 +99,8 @@ pub(super) async fn evidence_of(
         address: dto::BlockedAddress::new(&client, &bans, now),
         records: records.iter().map(record).collect(),
         users: recorded_users(&records, &state.bans, &names),
-        limits,
+        limits: limits.limits,
+        unlimited: limits.unlimited,
         more_limits,
         bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     })

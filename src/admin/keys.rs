@@ -153,7 +153,7 @@ pub(super) async fn page(context: &HandlerContext, query: &KeysQuery) -> Result<
 
 /// Up to `limit` keys that are wanted, in the order of their IDs, after the ID `after`; and whether there are more.
 /// Other requests to the admin port are served in between.
-async fn search(
+pub(super) async fn search(
     keys: &ApiKeys,
     after: Option<String>,
     limit: usize,

@@ -6,11 +6,9 @@ use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    abuse::{
-        self, UserNaming,
-        bans::{BannedKey, normalize_user},
-    },
-    config::model::{Condition, KeyPart, KeyRecipe, Missing},
+    abuse::{self, UserNaming, bans::normalize_user},
+    api_keys::{ApiKey, KeyField},
+    config::model::{Condition, KeyPart, KeyRecipe, Missing, UserSource},
     limit::Policy,
 };
 
@@ -20,7 +18,7 @@ const PLAIN: [&str; 9] = ["ip", "user", "customer", "api_key", "plan", "path", "
 const NAMED: [&str; 5] = ["header", "cookie", "query", "jwt", "tls"];
 
 /// The key of a limit: `ip:203.0.113.7+path:/a`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LimitKey {
     pub(super) text: String,
     parts: Vec<String>,
@@ -42,10 +40,18 @@ impl LimitKey {
         Ok(Self { text: parts.join("+"), parts })
     }
 
-    /// The key of a user's limits. The ban of the user has the same key.
-    pub(super) fn of_user(key: &BannedKey) -> Self {
-        let text = key.to_string();
-        Self { parts: vec![text.clone()], text }
+    /// A key as the store has it.
+    pub(super) fn stored(text: &str) -> Self {
+        Self { text: text.to_owned(), parts: text.split('+').map(str::to_owned).collect() }
+    }
+
+    /// The key of limits by this field of an API key.
+    pub(super) fn of_field(api_key: &ApiKey, field: KeyField) -> Self {
+        Self::stored(&format!(
+            "{}:{}",
+            field.name(),
+            normalize_user(api_key.field(field).unwrap_or_default())
+        ))
     }
 
     /// Whether a limit of this policy may have the key.
@@ -59,37 +65,63 @@ impl LimitKey {
         policy.keys.iter().any(|recipe| self.is_made_by(recipe))
     }
 
-    /// The [`Policy::variants`] that are counted separately; the variant for requests with this key alone comes first.
-    pub(super) fn variants<'a>(&self, policy: &'a Policy, names: &UserNaming) -> Vec<&'a Policy> {
-        variants_apart(policy, |of| self.is_of(of, names))
-    }
-
     fn is_address(&self) -> bool {
         matches!(self.parts.as_slice(), [only] if only.starts_with("ip:"))
     }
 
-    /// Whether every request with this key meets the condition.
-    pub(super) fn is_of(&self, condition: &Condition, names: &UserNaming) -> bool {
-        self.parts.iter().filter_map(|part| part.split_once(':')).any(|(kind, value)| match condition {
+    /// The parts, by kind and value.
+    fn values(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.parts.iter().filter_map(|part| part.split_once(':'))
+    }
+
+    /// The value of the part of this kind.
+    pub(super) fn value_of(&self, kind: &str) -> Option<&str> {
+        self.values().find(|(of, _)| *of == kind).map(|(_, value)| value)
+    }
+
+    /// Whether it names a client by something of its requests, which others do not have.
+    pub(super) fn names_a_client(&self) -> bool {
+        self.values().any(|(kind, _)| NAMED.contains(&kind))
+    }
+
+    /// Whether requests with this API key can have the key. `sources`: where users are read from.
+    pub(super) fn is_held_with(&self, api_key: &ApiKey, sources: &[UserSource], names: &UserNaming) -> bool {
+        let mut fields =
+            KeyField::ALL.into_iter().filter_map(|field| Some((field, self.value_of(field.name())?)));
+        let user = self.value_of("user");
+        let names_user = |source: &UserSource| match source {
+            UserSource::ApiKey(field) => {
+                user.zip(api_key.field(*field)).is_some_and(|(user, name)| is_user(user, name, names))
+            }
+            _ => false,
+        };
+        fields.all(|(field, value)| api_key.field(field) == Some(&decoded(value)))
+            && user.is_none_or(|_| sources.iter().any(names_user))
+    }
+
+    /// Whether requests with this key meet the condition. `None`: the key does not tell.
+    pub(super) fn tells(&self, condition: &Condition, names: &UserNaming) -> Option<bool> {
+        let named = |kind: &str, name: &str| {
+            let mut values = self.values().filter(|(of, _)| *of == kind);
+            values.find_map(|(_, value)| value.split_once('=').filter(|(of, _)| decoded(of) == name))
+        };
+        let is = |(_, actual): (&str, &str), value: &str| decoded(actual) == value;
+        match condition {
             Condition::Address(net) => {
-                kind == "ip" && abuse::parse(value).is_some_and(|of| net.contains(&of))
+                let client = abuse::parse(self.value_of("ip")?)?;
+                // Of a client that is a prefix, some requests may come from a smaller one.
+                (net.contains(&client) || !client.contains(net)).then(|| net.contains(&client))
             }
-            Condition::User(name) => {
-                kind == "user"
-                    && match names.pseudonym(name) {
-                        Some(pseudonym) => value == pseudonym,
-                        None => decoded(value) == name.as_str(),
-                    }
+            Condition::User(name) => self.value_of("user").map(|user| is_user(user, name, names)),
+            Condition::Tls { field, value } => named("tls", field.name()).map(|part| is(part, value)),
+            Condition::OfKey { field, value } => self.value_of(field.name()).map(|of| decoded(of) == *value),
+            Condition::Jwt { claim, value } => named("jwt", claim).map(|part| is(part, value)),
+            // It is also a matter of who sent it.
+            Condition::Header { name, value } => {
+                let differs = named("header", name.as_str())?.1;
+                (decoded(differs).as_bytes() != value.as_bytes()).then_some(false)
             }
-            Condition::Tls { field, value: expected } => {
-                let of = value.split_once('=').filter(|(name, _)| kind == "tls" && *name == field.name());
-                of.is_some_and(|(_, value)| decoded(value) == expected.as_str())
-            }
-            Condition::OfKey { field, value: expected } => {
-                kind == field.name() && decoded(value) == expected.as_str()
-            }
-            Condition::Jwt { .. } | Condition::Header { .. } => false,
-        })
+        }
     }
 
     fn is_made_by(&self, recipe: &KeyRecipe) -> bool {
@@ -98,16 +130,9 @@ impl LimitKey {
     }
 }
 
-/// The [`Policy::variants`] that are counted separately. First the override that `is_own`, or the policy itself.
-pub(super) fn variants_apart(policy: &Policy, is_own: impl Fn(&Condition) -> bool) -> Vec<&Policy> {
-    let own = policy.overrides.iter().find(|(of, _)| is_own(of)).map_or(policy, |(_, variant)| variant);
-    let mut apart = vec![own];
-    for variant in policy.variants() {
-        if apart.iter().all(|known| known.id != variant.id) {
-            apart.push(variant);
-        }
-    }
-    apart
+/// Whether `part` of a key, which may be a pseudonym, is this user.
+fn is_user(part: &str, name: &str, names: &UserNaming) -> bool {
+    names.pseudonym(name).map_or_else(|| decoded(part) == name, |pseudonym| part == pseudonym)
 }
 
 fn is_made_by(part: &KeyPart, text: &str) -> bool {
@@ -250,9 +275,9 @@ mod tests {
         assert!(!key("tls:fingerprint=ab").is_made_by(&subject));
         let of = |value: &str| Condition::Tls { field: CertificateField::Subject, value: value.to_owned() };
         let names = UserNaming::default();
-        assert!(key("tls:subject=CN=a%2BO=b").is_of(&of("CN=a+O=b"), &names));
-        assert!(!key("tls:subject=CN=a").is_of(&of("CN=b"), &names));
-        assert!(!key("tls:fingerprint=CN=a").is_of(&of("CN=a"), &names));
+        assert_eq!(key("tls:subject=CN=a%2BO=b").tells(&of("CN=a+O=b"), &names), Some(true));
+        assert_eq!(key("tls:subject=CN=a").tells(&of("CN=b"), &names), Some(false));
+        assert_eq!(key("tls:fingerprint=CN=a").tells(&of("CN=a"), &names), None);
         assert!(
             key("jwt:https%3A//a/plan=gold")
                 .is_made_by(&recipe(&[KeyPart::Jwt("https://a/plan".to_owned())]))

@@ -11,6 +11,7 @@ use super::{
     context::{HandlerContext, to_completion},
     dto::{self, schema},
     extract::{Operator, Query},
+    held_limits::Holder,
     limit_key::LimitKey,
     openapi::{LookupErrors, NotFoundError, UnavailableError, WriteErrors},
     problem::Problem,
@@ -33,7 +34,7 @@ pub(super) struct LimitsQuery {
     key: String,
 }
 
-/// Shows the usage of a key's limits: for each policy, every limit that is counted separately.
+/// Shows the usage of the limits that hold for a key now: by its plan, overrides and exemptions.
 #[utoipa::path(
     get,
     path = "/v1/limits",
@@ -52,19 +53,13 @@ pub(super) async fn peek(
 async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Limits, Problem> {
     let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
     let (key, policies, is_named) = policies_with_key(&config, &names, query)?;
-    let mut limits = Vec::new();
-    for index in policies {
-        let Some(policy) = config.policies().get(index) else { continue };
-        for (nth, variant) in key.variants(policy, &names).into_iter().enumerate() {
-            let peek = context.store.peek(variant, &key.text).await?;
-            // Other variants, and policies that have the key only as a fallback, are listed only if they were used.
-            if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
-                continue;
-            }
-            limits.push(dto::LimitUsage::new(variant, &key.text, &peek, context.state.clock.now()));
-        }
+    let holder = Holder::new(context, key.clone(), Vec::new()).await;
+    let mut limits = dto::Limits::default();
+    for policy in policies.into_iter().filter_map(|index| config.policies().get(index)) {
+        // Policies that have the key only as a fallback are listed only if they were used.
+        holder.read(context, policy, !is_named && !key.is_keyed(policy), &mut limits).await?;
     }
-    Ok(dto::Limits { limits })
+    Ok(limits)
 }
 
 /// Resets the limits of exactly this key on every instance, and lists them. Composites that begin with the key are not
@@ -134,7 +129,13 @@ fn policies_with_key(
 
 impl dto::LimitUsage {
     /// `policy`: the variant that was read. `now`: in microseconds.
-    pub(super) fn new(policy: &Policy, key: &str, peek: &LimitUsage, now: i64) -> Self {
+    pub(super) fn new(
+        policy: &Policy,
+        key: &str,
+        condition: Option<String>,
+        peek: &LimitUsage,
+        now: i64,
+    ) -> Self {
         Self {
             policy: policy.name.clone(),
             key: key.to_owned(),
@@ -143,6 +144,7 @@ impl dto::LimitUsage {
             remaining: peek.verdict.remaining,
             // In seconds, rounded up, as in the headers that clients get.
             reset: format_duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
+            condition,
             window_ends: policy.calendar(peek.verdict.tier).map(|calendar| calendar.end(now)),
         }
     }

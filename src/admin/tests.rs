@@ -57,9 +57,10 @@ fn evidence_names_everyone_behind_the_address() {
                 {"user": "eve", "records": 1, "banned_until": null},
             ],
             "limits": [
-                {"policy": "per-ip", "key": "ip:203.0.113.7", "used": 2, "limit": 3, "remaining": 1, "reset": "41s", "window_ends": null},
-                {"policy": "per-user", "key": "user:acme", "used": 0, "limit": 3, "remaining": 3, "reset": "0s", "window_ends": null},
+                {"policy": "per-ip", "key": "ip:203.0.113.7", "used": 2, "limit": 3, "remaining": 1, "reset": "41s", "window_ends": null, "condition": null},
+                {"policy": "per-user", "key": "user:acme", "used": 0, "limit": 3, "remaining": 3, "reset": "0s", "window_ends": null, "condition": null},
             ],
+            "unlimited": [],
             "more_limits": 0,
             "bans": [],
         })

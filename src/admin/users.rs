@@ -1,6 +1,10 @@
 //! `GET /v1/users/{user}`: a user's bans, limits, last requests, and the addresses that the user was limited from.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use axum::{Json, extract::State};
 use compact_str::CompactString;
@@ -10,13 +14,13 @@ use super::{
     context::HandlerContext,
     dto,
     extract::{NoParams, Query, UserParam},
+    held_limits::Holder,
     limit_key::LimitKey,
     openapi::{LookupErrors, UnavailableError},
     problem::Problem,
 };
 use crate::{
-    abuse::{self, DeniedAddress, DenyingLimit, RequestRecord, bans::BannedKey},
-    limit::StoreAdmin,
+    abuse::{self, DeniedAddress, RequestRecord, bans::BannedKey},
     telemetry::time::rfc3339,
 };
 
@@ -24,8 +28,8 @@ use crate::{
 const MAX_SEARCHED: usize = 100;
 /// Records shown.
 const MAX_RECORDS: usize = 100;
-/// Limits shown whose key is a composite with the user.
-const MAX_COMPOSITES: usize = 50;
+/// Limits shown of those that denied requests by another key than the user.
+const MAX_DENYING: usize = 50;
 
 /// Shows a user's bans, limits and last requests, and the addresses that the user was limited from. The user is given
 /// by its ID or, if IDs are hashed, by the hash.
@@ -90,58 +94,71 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
         // Reads the records of the addresses.
         context.peers.refresh().await;
     }
-    let key = LimitKey::of_user(&BannedKey::from_user_name(user, &names));
+    let key = LimitKey::stored(&BannedKey::from_user_name(user, &names).to_string());
+    let holder = Holder::new(context, key, Vec::new()).await;
     let mut records = Vec::new();
-    let mut composites = BTreeSet::new();
+    let mut denying = BTreeMap::new();
     for found in addresses.iter().take(MAX_SEARCHED) {
         let Some((client, requests, limited)) = state.registry.find(found.address, now) else { continue };
         let is_theirs = |record: &RequestRecord| record.entry.user.as_deref() == written.as_deref();
-        records.extend(requests.into_iter().filter(is_theirs).map(|record| (client.shown.clone(), record)));
-        let is_theirs = |limit: &DenyingLimit| {
-            let mut parts = limit.identifier.split('+');
-            *limit.identifier != *key.text && parts.any(|part| part == key.text)
-        };
-        composites
-            .extend(limited.into_iter().filter(is_theirs).map(|limit| (limit.policy, limit.identifier)));
+        let theirs: Vec<_> = requests.into_iter().filter(is_theirs).collect();
+        let policies: HashSet<_> = theirs.iter().map(|record| &record.policy).collect();
+        let limited = limited.into_iter().filter(|limit| !names.hides_user(&limit.identifier));
+        let limited: Vec<_> =
+            limited.map(|limit| (LimitKey::stored(&limit.identifier), limit.policy)).collect();
+        for (key, policy) in &limited {
+            let is_only = limited.iter().filter(|(_, of)| of == policy).count() == 1;
+            let denied = match holder.is_of(key) {
+                Some(is_theirs) => is_theirs,
+                None => policies.contains(policy) && (is_only || !key.names_a_client()),
+            };
+            if denied {
+                denying.insert((Arc::clone(policy), key.text.clone()), client.shown.clone());
+            }
+        }
+        records.extend(theirs.into_iter().map(|record| (client.shown.clone(), record)));
     }
     records.sort_by_key(|(_, record)| Reverse(record.entry.time));
     records.truncate(MAX_RECORDS);
     let bans = state.bans.by_key(&BannedKey::from_user_name(user, &names));
+    let dto::Limits { limits, unlimited } = limits(context, &holder, denying).await?;
     Ok(dto::User {
         user: written.as_deref().unwrap_or(user).to_owned(),
         denied: addresses.iter().map(|found| found.denied).sum(),
         banned_until: banned_until(&bans).map(rfc3339),
         bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
-        limits: limits(context, &key, composites).await?,
+        limits,
+        unlimited,
         records: records.iter().map(|(address, record)| record_dto(address, record)).collect(),
         addresses: addresses.iter().map(|found| address_dto(context, found)).collect(),
     })
 }
 
-/// The limits of every policy that is keyed by the user, and `composites`, which denied the user.
+/// The limits of every policy that is keyed by the user, or by one of the user's API keys; and those of `denying`, with the
+/// address that each denied requests from.
 async fn limits(
     context: &HandlerContext,
-    user: &LimitKey,
-    composites: BTreeSet<(Arc<str>, CompactString)>,
-) -> Result<Vec<dto::LimitUsage>, Problem> {
-    let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
-    let mut limits = Vec::new();
-    for policy in config.policies().iter().filter(|policy| user.is_keyed(policy)) {
-        for (nth, variant) in user.variants(policy, &names).into_iter().enumerate() {
-            let peek = context.store.peek(variant, &user.text).await?;
-            // Other variants are listed only if something was used of them.
-            if nth == 0 || peek.used > 0 {
-                limits.push(dto::LimitUsage::new(variant, &user.text, &peek, context.state.clock.now()));
-            }
+    user: &Holder,
+    denying: BTreeMap<(Arc<str>, String), CompactString>,
+) -> Result<dto::Limits, Problem> {
+    let config = context.state.active_config.snapshot();
+    let mut limits = dto::Limits::default();
+    let holders = user.clone().by_each(context).await;
+    for holder in &holders {
+        for policy in config.policies().iter().filter(|policy| holder.key().is_keyed(policy)) {
+            holder.read(context, policy, false, &mut limits).await?;
         }
     }
-    for (name, key) in composites.into_iter().take(MAX_COMPOSITES) {
+    let is_listed = |key: &str| holders.iter().any(|holder| holder.key().text == key);
+    let others: Vec<_> =
+        denying.into_iter().filter(|((_, key), _)| !is_listed(key)).take(MAX_DENYING).collect();
+    for ((name, key), address) in others {
         // Limits of policies that only another instance has can't be read here.
         let Some(policy) = config.policy_named(&name).and_then(|index| config.policies().get(index)) else {
             continue;
         };
-        let peek = context.store.peek(policy, &key).await?;
-        limits.push(dto::LimitUsage::new(policy, &key, &peek, context.state.clock.now()));
+        let holder = user.by(LimitKey::stored(&abuse::identifier(&address))).by(LimitKey::stored(&key));
+        holder.read(context, policy, false, &mut limits).await?;
     }
     Ok(limits)
 }

@@ -121,7 +121,7 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
 }
 
 fn page(evidence: &Evidence, now: Timestamp) -> String {
-    let Evidence { address, records, users, limits, more_limits, bans } = evidence;
+    let Evidence { address, records, users, limits, unlimited, more_limits, bans } = evidence;
     let left = time_left(&address.until, now);
     let denied = match address.denied {
         0 => "never".to_owned(),
@@ -148,8 +148,8 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
     if !users.is_empty() {
         text += &format!("\n{}", users_table(users, now));
     }
-    if !limits.is_empty() {
-        text += &format!("\n{}", usage_table(limits));
+    if !limits.is_empty() || !unlimited.is_empty() {
+        text += &format!("\n{}", usage_table(limits, unlimited));
         if *more_limits > 0 {
             text += &format!("and {more_limits} more\n");
         }

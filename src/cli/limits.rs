@@ -9,7 +9,7 @@ use super::{
     client::{self, AdminError, EXIT_CODES, Options},
     terminal::{printable, table},
 };
-use crate::admin::dto::{ClearedLimit, LimitUsage, Limits, ResetLimits};
+use crate::admin::dto::{ClearedLimit, LimitUsage, Limits, ResetLimits, Unlimited};
 
 /// Show how much of the limits of a key is used, or reset them
 #[derive(Debug, Clone, clap::Args)]
@@ -43,19 +43,30 @@ fn output(args: &Args) -> Result<String, AdminError> {
 }
 
 fn list(key: &str, limits: &Limits) -> String {
-    if limits.limits.is_empty() {
-        return nothing_used(key);
+    match limits.limits.is_empty() && limits.unlimited.is_empty() {
+        true => nothing_used(key),
+        false => usage_table(&limits.limits, &limits.unlimited),
     }
-    usage_table(&limits.limits)
 }
 
-/// The usage of limits, one row each.
-pub(super) fn usage_table(limits: &[LimitUsage]) -> String {
-    let rows = limits.iter().map(|limit| {
-        let [used, of, remaining] = [limit.used, limit.limit, limit.remaining].map(|n| n.to_string());
+/// The usage of limits, one row each, and what is not limited.
+pub(super) fn usage_table(limits: &[LimitUsage], unlimited: &[Unlimited]) -> String {
+    let limited = limits.iter().map(|limit| {
+        let [used, remaining] = [limit.used, limit.remaining].map(|n| n.to_string());
+        let of = with_condition(&limit.limit.to_string(), limit.condition.as_deref());
         [limit.policy.clone(), limit.key.clone(), used, of, remaining, reset_or_end(limit)]
     });
-    table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows)
+    let free = unlimited.iter().map(|Unlimited { policy, key, condition }| {
+        let none = || "-".to_owned();
+        let of = with_condition("unlimited", condition.as_deref());
+        [policy.clone(), key.clone(), none(), of, none(), none()]
+    });
+    table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], limited.chain(free))
+}
+
+/// A limit, and for which requests it holds: `1000 (plan:pro)`.
+fn with_condition(limit: &str, condition: Option<&str>) -> String {
+    condition.map_or_else(|| limit.to_owned(), |condition| format!("{limit} ({condition})"))
 }
 
 /// When units are free again: after this time, or of a window of the calendar, at its end.
@@ -119,8 +130,9 @@ mod tests {
             remaining: 6,
             reset: "59s".into(),
             window_ends: Some("2026-12-01T00:00:00+01:00[Europe/Berlin]".into()),
+            condition: None,
         };
-        let shown = usage_table(&[limit.clone(), LimitUsage { window_ends: None, ..limit }]);
+        let shown = usage_table(&[limit.clone(), LimitUsage { window_ends: None, ..limit }], &[]);
         let ends: Vec<_> = shown.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
         assert_eq!(ends, ["RESET", "2026-12-01T00:00:00+01:00[Europe/Berlin]", "59s"]);
     }

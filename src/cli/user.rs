@@ -37,7 +37,7 @@ fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
 }
 
 fn page(user: &User, now: Timestamp) -> String {
-    let User { user: name, denied, banned_until, bans, limits, records, addresses } = user;
+    let User { user: name, denied, banned_until, bans, limits, unlimited, records, addresses } = user;
     let state = match banned_until.as_deref().map(|until| time_left(until, now)) {
         Some(left) if left != "-" => format!("banned for {left}"),
         _ => "not banned".to_owned(),
@@ -50,8 +50,8 @@ fn page(user: &User, now: Timestamp) -> String {
     if !bans.is_empty() {
         text += &format!("\n{}", bans::table_of(bans, now));
     }
-    if !limits.is_empty() {
-        text += &format!("\n{}", usage_table(limits));
+    if !limits.is_empty() || !unlimited.is_empty() {
+        text += &format!("\n{}", usage_table(limits, unlimited));
     }
     if !addresses.is_empty() {
         let row = |address: &UserAddress| {
@@ -87,7 +87,7 @@ fn group_alike(records: &[UserRecord]) -> Vec<(&UserRecord, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::dto::{Ban, LimitUsage};
+    use crate::admin::dto::{Ban, LimitUsage, Unlimited};
 
     #[test]
     fn a_page_shows_bans_limits_addresses_and_requests() {
@@ -119,6 +119,12 @@ mod tests {
                 remaining: 0,
                 reset: "59s".into(),
                 window_ends: None,
+                condition: Some("plan:pro".into()),
+            }],
+            unlimited: vec![Unlimited {
+                policy: "monthly".into(),
+                key: "user:acme".into(),
+                condition: Some("plan:enterprise".into()),
             }],
             records: vec![
                 record("2026-07-03T12:00:00Z", "/a"),
@@ -145,8 +151,9 @@ addresses  1
 KEY        MODE     UNTIL (UTC)          TIME LEFT  IN A ROW  BY                     REASON
 user:acme  enforce  2026-07-03 13:00:00  1h 0m      -         operator at 127.0.0.1  abuse
 
-POLICY    KEY        USED  LIMIT  REMAINING  RESET
-per-user  user:acme  3     3      0          59s
+POLICY    KEY        USED  LIMIT                        REMAINING  RESET
+per-user  user:acme  3     3 (plan:pro)                 0          59s
+monthly   user:acme  -     unlimited (plan:enterprise)  -          -
 
 ADDRESS      DENIED  VERIFIED  LAST (UTC)           BANNED FOR
 203.0.113.7  3       2         2026-07-03 12:00:00  -

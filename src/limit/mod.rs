@@ -40,7 +40,7 @@ pub use check::Check;
 pub use clock::{Clock, ManualClock, SteadyClock, WallClock};
 pub use guarded_store::{GuardShared, GuardedStore};
 pub use instances::{Epoch, Instances};
-pub use policy::{Policy, PolicyId, PolicyIds};
+pub use policy::{Candidate, Policy, PolicyId, PolicyIds};
 pub use response_status::{GrpcOutcome, ResponseStatus};
 pub use sharded_store::ShardedStore;
 pub use sliced_store::SlicedStore;

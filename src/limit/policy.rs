@@ -102,6 +102,10 @@ pub struct Policy {
     pub quota_names: Vec<String>,
 }
 
+/// A condition, and the limits of requests that meet it, with their place among [`Policy::variants`], or the condition again:
+/// they are not limited.
+pub type Candidate<'p> = (Option<&'p model::Condition>, Result<(usize, &'p Policy), &'p model::Condition>);
+
 impl Policy {
     /// All policies of a single configuration: see [`PolicyIds::policies`].
     pub fn all<'a>(configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Self> {
@@ -280,13 +284,18 @@ impl Policy {
         &self,
         is_met: impl Fn(&model::Condition) -> bool,
     ) -> Result<(usize, &Self), &model::Condition> {
-        if let Some(condition) = self.exempt.iter().find(|of| is_met(of)) {
-            return Err(condition);
-        }
-        match self.overrides.iter().enumerate().find(|(_, (of, _))| is_met(of)) {
-            Some((nth, (_, limits))) => Ok((nth + 1, limits)),
-            None => self.unlimited.iter().find(|of| is_met(of)).map_or(Ok((0, self)), Err),
-        }
+        self.candidates().find(|(of, _)| of.is_none_or(&is_met)).map_or(Ok((0, self)), |(_, found)| found)
+    }
+
+    /// What [`Self::applicable`] returns, by the condition that a request has to meet. The first that it meets counts; the
+    /// last has none.
+    #[inline]
+    pub fn candidates(&self) -> impl Iterator<Item = Candidate<'_>> {
+        let exempt = self.exempt.iter().map(|of| (Some(of), Err(of)));
+        let overrides =
+            self.overrides.iter().enumerate().map(|(nth, (of, limits))| (Some(of), Ok((nth + 1, limits))));
+        let unlimited = self.unlimited.iter().map(|of| (Some(of), Err(of)));
+        exempt.chain(overrides).chain(unlimited).chain([(None, Ok((0, self)))])
     }
 
     /// The policy itself and its overrides.

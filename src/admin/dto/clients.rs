@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Ban, ClearedLimit, LimitUsage, bans::is_shared, schema};
+use super::{Ban, ClearedLimit, LimitUsage, Unlimited, bans::is_shared, schema};
 
 /// `GET /v1/blocked`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -66,6 +66,9 @@ pub struct Evidence {
     /// Limits whose key is the address, and the limits with other keys (users, headers and the like) that denied its
     /// requests: the ten of them that end last.
     pub limits: Vec<LimitUsage>,
+    /// Policies that do not limit these keys, because of a plan or an exemption.
+    #[serde(default)]
+    pub unlimited: Vec<Unlimited>,
     /// Number of limits with other keys that denied its requests and are not listed.
     #[serde(default)]
     pub more_limits: usize,
@@ -106,8 +109,11 @@ pub struct User {
     pub banned_until: Option<String>,
     /// Of exactly this user.
     pub bans: Vec<Ban>,
-    /// The limits whose key is the user, and those with the user in their key that denied a request.
+    /// The limits that hold for the user, by the user's name and by API key, and those that denied a request of the user.
     pub limits: Vec<LimitUsage>,
+    /// Policies that do not limit the user, because of a plan or an exemption.
+    #[serde(default)]
+    pub unlimited: Vec<Unlimited>,
     /// The user's last requests in the records of the addresses, newest first.
     pub records: Vec<UserRecord>,
     /// The most recently denied first.

@@ -20,12 +20,30 @@ pub struct LimitUsage {
     #[serde(default)]
     #[schema(example = "2026-12-01T00:00:00+01:00[Europe/Berlin]")]
     pub window_ends: Option<String>,
+    /// What requests have for which this limit holds: a plan, or what an override names. `null`: the policy's own limit.
+    #[serde(default)]
+    #[schema(example = "plan:pro")]
+    pub condition: Option<String>,
 }
 
-/// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that is counted separately.
+/// A key that a policy does not limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unlimited {
+    pub policy: String,
+    pub key: String,
+    /// Why: an exemption, or an unlimited plan.
+    #[schema(example = "plan:enterprise")]
+    pub condition: Option<String>,
+}
+
+/// `GET /v1/limits?policy=&key=`: the limits that hold for a key now. Several of one policy: for requests with this key, but
+/// with other plans, or with something else that an override names and that the key does not tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Limits {
     pub limits: Vec<LimitUsage>,
+    /// Policies that do not limit the key, because of its plan or an exemption.
+    #[serde(default)]
+    pub unlimited: Vec<Unlimited>,
 }
 
 /// `DELETE /v1/limits?policy=&key=`

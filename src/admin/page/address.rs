@@ -134,14 +134,14 @@ fn unblocked(address: &BlockedAddress, now: i64) -> Markup {
     }
 }
 
-fn limits_table(Evidence { address, limits, more_limits, .. }: &Evidence) -> Markup {
+fn limits_table(Evidence { address, limits, unlimited, more_limits, .. }: &Evidence) -> Markup {
     html! {
         section aria-labelledby="limits" {
             div.bar-head { h2 #limits { "Limits" } span.meta { "Limited by " (components::chips(&address.policies)) } }
             div.card {
-                @if limits.is_empty() { (components::empty_state("No limit to show", "The limits that denied its requests are not in proxy.yaml, or count by users, who are not recorded.")) }
+                @if limits.is_empty() && unlimited.is_empty() { (components::empty_state("No limit to show", "The limits that denied its requests are not in proxy.yaml, or count by users, who are not recorded.")) }
                 @else {
-                    (limits::table(limits))
+                    (limits::table(limits, unlimited))
                     @if *more_limits > 0 { p.meta { "and " (more_limits) " more" } }
                 }
             }

@@ -14,9 +14,9 @@ use tokio::time;
 use super::{
     super::{
         context::HandlerContext,
-        customer_usage::{CustomerUsage, customer_usage},
-        dto::{ApiKey, ApiKeys},
+        dto::{ApiKey, ApiKeys, Limits},
         extract::Query,
+        held_limits::Holder,
         keys::{KeysQuery, StateFilter, page},
         problem::Problem,
     },
@@ -82,8 +82,8 @@ impl Settings {
 
 /// What is known of the customers of a page of keys.
 struct Customers {
-    /// By customer and plan. Missing: the store is unavailable or slow.
-    usage: HashMap<(String, Option<String>), Vec<CustomerUsage>>,
+    /// By the ID of a key: the limits of its customer under its plan. Missing: the store is unavailable or slow.
+    usage: HashMap<String, Limits>,
     /// Requests that were denied recently, if customers are the users that denials are recorded of.
     denied: Option<HashMap<String, u64>>,
 }
@@ -93,14 +93,11 @@ impl Customers {
         let active = || keys.iter().filter(|key| key.state == "active");
         let mut usage = HashMap::new();
         let read_usage = async {
-            let of: BTreeSet<_> = active().map(|key| (key.customer.clone(), key.plan.clone())).collect();
-            let read = async |of: (String, Option<String>)| {
-                (customer_usage(context, &of.0, of.1.as_deref()).await, of)
-            };
-            let read: Vec<_> = of.into_iter().map(read).collect();
+            let read = async |id: String| (customer_limits(context, &id).await, id);
+            let read: Vec<_> = active().map(|key| read(key.id.clone())).collect();
             let mut read = stream::iter(read).buffer_unordered(CUSTOMERS_AT_ONCE);
-            while let Some((Ok(found), of)) = read.next().await {
-                usage.insert(of, found);
+            while let Some((Ok(found), id)) = read.next().await {
+                usage.insert(id, found);
             }
         };
         let config = context.state.active_config.snapshot();
@@ -256,24 +253,32 @@ fn state(key: &ApiKey, now: i64) -> Markup {
 }
 
 fn usage(key: &ApiKey, customers: &Customers) -> Markup {
-    let usage = customers.usage.get(&(key.customer.clone(), key.plan.clone()));
     html! {
-        @match usage {
+        @match customers.usage.get(&key.id) {
             None => span.faint { "unknown" },
-            Some(policies) if policies.is_empty() => "–",
-            Some(policies) => @for CustomerUsage { policy, usage } in policies {
-                div.used {
-                    @match usage {
-                        Some(usage) => {
-                            (components::bar(usage.used, usage.verdict.limit, if usage.verdict.remaining == 0 { "fill bad" } else { "fill" }))
-                            span.num { (policy) ": " (format_count(usage.used)) " of " (format_count(usage.verdict.limit)) }
-                        }
-                        None => span.num { (policy) ": unlimited" },
+            Some(Limits { limits, unlimited }) => {
+                @if limits.is_empty() && unlimited.is_empty() { "–" }
+                @for limit in limits {
+                    div.used {
+                        (components::bar(limit.used, limit.limit, if limit.remaining == 0 { "fill bad" } else { "fill" }))
+                        span.num { (limit.policy) ": " (format_count(limit.used)) " of " (format_count(limit.limit)) }
                     }
                 }
+                @for limit in unlimited { div.used { span.num { (limit.policy) ": unlimited" } } }
             },
         }
     }
+}
+
+/// The limits of the customer of an API key, under its plan, of every policy that counts by customer alone.
+async fn customer_limits(context: &HandlerContext, id: &str) -> Result<Limits, Problem> {
+    let mut limits = Limits::default();
+    let Some(key) = context.state.api_keys.get(id) else { return Ok(limits) };
+    let (holder, config) = (Holder::customer(key), context.state.active_config.snapshot());
+    for policy in config.policies().iter().filter(|policy| holder.key().is_keyed(policy)) {
+        holder.read(context, policy, false, &mut limits).await?;
+    }
+    Ok(limits)
 }
 
 fn link(query: &KeysQuery, state: Option<StateFilter>, cursor: Option<&str>) -> String {

@@ -67,10 +67,10 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
         }
         (bans::active(&user.bans, now))
         (addresses(&user.addresses, !user.bans.is_empty(), now))
-        @if !user.limits.is_empty() {
+        @if !user.limits.is_empty() || !user.unlimited.is_empty() {
             section aria-labelledby="limits" {
                 div.bar-head { h2 #limits { "Limits" } }
-                div.card { (limits::table(&user.limits)) }
+                div.card { (limits::table(&user.limits, &user.unlimited)) }
             }
         }
         @if !user.records.is_empty() { (records(&user.records)) }

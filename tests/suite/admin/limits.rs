@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::keys::send;
 use crate::harness::{Config, Origin, Redis, Reply, Tollgate, eventually, get, get_from};
 
 fn config(origin: &Origin, store: &str) -> Config {
@@ -104,4 +105,138 @@ fn what_is_cleared_here_is_free_on_another_instance_at_once_and_stays_listed() {
     }
     eventually("its limits are free", || ask() == 200);
     assert!(listed(), "that its limits are cleared does not make it forgotten");
+}
+
+/// What each place says of the limit that holds for a request now: `used` of `limit`, or that there is none.
+#[test]
+fn the_limits_of_a_customer_are_those_of_its_plan_wherever_they_are_shown() {
+    let origin = Origin::ok();
+    let upstream = format!("upstreams: {{ api: {{ endpoints: [\"http://{}\"] }} }}", origin.address);
+    let tollgate = Tollgate::start(Config::yaml(
+        upstream
+            + "
+api_keys: { store: true, data: keys.json }
+user: [{ api_key: customer }]
+policies:
+  per-day:
+    algorithm: fixed_window
+    key: customer
+    limit: 10/1d
+    overrides: [{ customer: special, limit: 30/1d }]
+    exempt: [customer:partner]
+  per-key: { algorithm: fixed_window, key: api_key, limit: 50/1d }
+  per-user: { algorithm: fixed_window, key: user, limit: 5000/1d }
+  per-ip: { algorithm: fixed_window, key: ip, limit: 6000/1d, exempt: [plan:endless] }
+plans:
+  pro: { per-day: 20/1d, per-key: 1000/1d, per-user: 4000/1d, per-ip: 3000/1d }
+  endless: { per-day: unlimited }
+routes:
+  - { path: /usage, usage: true, policies: [per-day, per-key, per-user, per-ip] }
+  - { path: /*, upstream: api, policies: [per-day, per-key, per-user, per-ip] }
+",
+    ));
+    let asked = [
+        // The customer, its plan, the requests it sends, and the limit of `per-day`.
+        ("plain", None, 12, Some(10)),
+        ("globex", Some("pro"), 22, Some(20)),
+        ("special", Some("pro"), 3, Some(30)),
+        ("idle", Some("pro"), 0, Some(20)),
+        ("partner", Some("pro"), 3, None),
+        ("big", Some("endless"), 3, None),
+    ];
+    let keys = asked.map(|(customer, plan, ..)| {
+        let new = json!({ "customer": customer, "plan": plan, "id": customer });
+        send(&tollgate, "POST", "/v1/keys", &new).json()["key"].as_str().unwrap().to_owned()
+    });
+    let per_day = |limits: &Value| {
+        let rows = limits.as_array().unwrap().iter().filter(|row| row["policy"] == "per-day");
+        rows.map(|row| (row["used"].as_u64().unwrap(), row["limit"].as_u64().unwrap())).collect::<Vec<_>>()
+    };
+    for ((customer, plan, requests, limit), key) in asked.iter().zip(&keys) {
+        let key = [("x-api-key", key.as_str())];
+        let replies: Vec<_> = (0..*requests).map(|_| get(tollgate.address, "/a", &key)).collect();
+        let used = limit.map_or(0, |limit| limit.min(*requests));
+        let expected: Vec<_> = limit.map(|limit| (used, limit)).into_iter().collect();
+
+        // To the customer itself.
+        let usage = get(tollgate.address, "/usage", &key).json()["limits"].clone();
+        let (limited, free): (Vec<_>, Vec<_>) =
+            usage.as_array().unwrap().iter().cloned().partition(|row| row["limit"].is_u64());
+        assert_eq!(per_day(&json!(limited)), expected, "{customer}: {usage}");
+        assert_eq!(free.iter().any(|row| row["policy"] == "per-day"), limit.is_none());
+        if let Some(denied) = replies.iter().find(|reply| reply.status == 429) {
+            let told = denied.header("ratelimit-policy").unwrap();
+            assert!(told.contains(&format!("\"per-day\";q={}", limit.unwrap())), "{told}");
+        }
+        let is_denied = limit.is_some_and(|limit| *requests > limit);
+
+        // To operators.
+        let of_customer = tollgate.admin("GET", &format!("/v1/limits?key=customer:{customer}")).json();
+        assert_eq!(per_day(&of_customer["limits"]), expected, "{customer}: {of_customer}");
+        assert_eq!(of_customer["unlimited"].as_array().unwrap().len(), usize::from(limit.is_none()));
+        let shown = tollgate.command(&["limits", &format!("customer:{customer}")]).stdout;
+        let words = match (limit, plan) {
+            (Some(10), _) => " 10  ",
+            (Some(30), _) => "30 (customer:special)",
+            (Some(_), _) => "20 (plan:pro)",
+            (None, Some("endless")) => "unlimited (plan:endless)",
+            (None, _) => "unlimited (customer:partner)",
+        };
+        assert!(shown.contains(words), "{shown}");
+        let page = tollgate.admin("GET", &format!("/keys?customer={customer}")).text();
+        let on_page = limit.map_or("per-day: unlimited".into(), |of| format!("per-day: {used} of {of}"));
+        assert!(page.contains(&on_page), "{customer}: no {on_page:?}");
+
+        // As a user, who is the customer: what holds, by each key that the requests have.
+        if requests > &0 {
+            let mut user = Value::Null;
+            eventually("the denials are recorded", || {
+                user = tollgate.admin("GET", &format!("/v1/users/{customer}")).json();
+                !is_denied || user["denied"] == requests - used
+            });
+            let held = |policy: &str| {
+                let mut rows =
+                    user["limits"].as_array().unwrap().iter().filter(|row| row["policy"] == policy);
+                rows.find(|row| row["used"] != 0).map(|row| row["limit"].as_u64().unwrap())
+            };
+            assert_eq!(per_day(&user["limits"]), expected, "{customer}: {user}");
+            let is_pro = *plan == Some("pro");
+            assert_eq!(held("per-key"), Some(if is_pro { 1000 } else { 50 }), "{user}");
+            assert_eq!(held("per-user"), Some(if is_pro { 4000 } else { 5000 }), "{user}");
+            let shown = tollgate.command(&["user", customer]).stdout;
+            assert!(shown.contains(words) && shown.contains("per-key"), "{shown}");
+            let page = tollgate.admin("GET", &format!("/users/{customer}")).text();
+            let on_page = limit.map_or("unlimited".into(), |of| format!("{used} of {of}"));
+            assert!(page.contains(&on_page), "{customer}: no {on_page:?}");
+        }
+    }
+
+    // Behind their address: the limits that denied.
+    let behind = tollgate.admin("GET", "/v1/blocked/127.0.0.1").json();
+    let mut denying = per_day(&behind["limits"]);
+    denying.sort_unstable();
+    assert_eq!(denying, [(10, 10), (20, 20)], "{behind}");
+    let shown = tollgate.command(&["blocked", "127.0.0.1"]).stdout;
+    assert!(shown.contains("20 (plan:pro)"), "{shown}");
+    // Nobody knows which of its requests have a plan: both limits are shown, with the plan.
+    let per_ip = |key: &str| {
+        let limits = tollgate.admin("GET", &format!("/v1/limits?policy=per-ip&key={key}")).json();
+        let rows = limits["limits"].as_array().unwrap().iter();
+        rows.map(|row| (row["limit"].as_u64().unwrap(), row["condition"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(per_ip("127.0.0.1"), [(6000, Value::Null), (3000, json!("plan:pro"))]);
+    assert_eq!(per_ip("127.0.0.9"), [(6000, Value::Null)], "nothing is used");
+
+    // A customer whose plan is changed has the other limit from then on.
+    let change = json!({ "plan": null });
+    assert_eq!(send(&tollgate, "PATCH", "/v1/keys/globex", &change).status, 200);
+    let of_customer = tollgate.admin("GET", "/v1/limits?key=customer:globex").json();
+    assert_eq!(per_day(&of_customer["limits"]), [(20, 10)], "{of_customer}");
+    // With keys of two plans it has both, and says which is whose.
+    let new = json!({ "customer": "globex", "plan": "pro", "id": "globex-2" });
+    assert_eq!(send(&tollgate, "POST", "/v1/keys", &new).status, 201);
+    let of_customer = tollgate.admin("GET", "/v1/limits?policy=per-day&key=customer:globex").json();
+    let conditions: Vec<_> =
+        of_customer["limits"].as_array().unwrap().iter().map(|row| row["condition"].clone()).collect();
+    assert_eq!(conditions, [Value::Null, json!("plan:pro")], "{of_customer}");
 }

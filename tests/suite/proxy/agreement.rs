@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -55,7 +56,7 @@ const FAULTS: [(&str, &str); 11] = [
 const PRINTED: usize = 20;
 
 /// Each has to happen at least once in a run, or it has tested less than it should.
-const TO_BE_MET: [&str; 66] = [
+const TO_BE_MET: [&str; 68] = [
     "401: a malformed key",
     "401: a token that is no key",
     "401: a token that is not valid",
@@ -77,6 +78,8 @@ const TO_BE_MET: [&str; 66] = [
     "a client certificate",
     "a route for its listener",
     "a route for other listeners",
+    "a limit of a plan that is listed",
+    "a limit that is listed",
     "admitted by the policies",
     "banned by a rule",
     "banned by an operator",
@@ -209,6 +212,8 @@ struct Run {
 struct Exchange<'a> {
     sent: &'a Sent,
     explained: Value,
+    /// The limits that hold for it and are not listed for their keys.
+    mislisted: Vec<String>,
     reply: Reply,
     /// Its line in the access log.
     line: Value,
@@ -233,9 +238,13 @@ impl Run {
         let mut exchanges = Vec::new();
         for sent in &requests {
             let explained = self.explain(&mut admin, kind, sent);
+            let mislisted = match kind {
+                Kind::WithoutStore => Vec::new(),
+                _ => self.mislisted(&mut admin, &explained),
+            };
             let reply = self.send(&tollgate, sent);
             let (line, forwarded) = (Value::Null, Vec::new());
-            exchanges.push(Exchange { sent, explained, reply, line, forwarded });
+            exchanges.push(Exchange { sent, explained, mislisted, reply, line, forwarded });
         }
         let lines = log_lines(&tollgate, before + exchanges.len());
         let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -248,7 +257,8 @@ impl Run {
             let id = exchange.reply.header("x-request-id").unwrap_or_default();
             exchange.line = lines.iter().find(|line| line["request_id"] == id).cloned().unwrap_or_default();
             exchange.forwarded = received.remove(id).unwrap_or_default();
-            let differences = self.differences(&configuration, exchange);
+            let mut differences = self.differences(&configuration, exchange);
+            differences.append(&mut exchange.mislisted);
             if !differences.is_empty() {
                 failures.push(exchange.failure(nth, &differences));
             }
@@ -291,6 +301,37 @@ impl Run {
         let reply = admin.request("POST", "/v1/explain", &json, asked.to_string().as_bytes());
         assert_eq!(reply.status, 200, "{}: {asked:#}", reply.text());
         reply.json()
+    }
+
+    /// The limits that are explained of a request, and that `GET /v1/limits` does not list for their keys. Where it lists
+    /// one alone, it is this one.
+    fn mislisted(&mut self, admin: &mut Client, explained: &Value) -> Vec<String> {
+        let mut mislisted = Vec::new();
+        for check in explained["checks"].as_array().unwrap() {
+            // It has no key, or is not read.
+            if check["used"].is_null() {
+                continue;
+            }
+            let [policy, key] = ["policy", "key"].map(|field| check[field].as_str().unwrap());
+            let key = utf8_percent_encode(key, NON_ALPHANUMERIC);
+            let reply = admin.request("GET", &format!("/v1/limits?policy={policy}&key={key}"), &[], b"");
+            assert_eq!(reply.status, 200, "{check}: {}", reply.text());
+            let listed = reply.json();
+            let limits = listed["limits"].as_array().unwrap();
+            // A request that is admitted is included in what is explained.
+            let own = if check["verdict"] == "allowed" { check["cost"].as_u64().unwrap() } else { 0 };
+            let is_used = check["used"].as_u64().unwrap() > own;
+            // Which is the tightest of several depends on the cost.
+            let is_one = !check["because"].as_str().unwrap().contains("tightest limit");
+            let is_of_plan =
+                |row: &Value| row["condition"].as_str().is_some_and(|of| of.starts_with("plan:"));
+            self.meet("a limit that is listed", is_used);
+            self.meet("a limit of a plan that is listed", limits.iter().any(is_of_plan));
+            if is_used && is_one && !limits.iter().any(|row| row["limit"] == check["limit"]) {
+                mislisted.push(format!("explained {check}, listed {listed}"));
+            }
+        }
+        mislisted
     }
 
     fn send(&self, tollgate: &Tollgate, sent: &Sent) -> Reply {
@@ -430,7 +471,7 @@ impl Differences {
 impl Run {
     /// Compares what was explained of a request with what became of it.
     fn differences(&mut self, configuration: &Configuration, exchange: &Exchange<'_>) -> Vec<String> {
-        let Exchange { sent, explained, reply, line, forwarded } = exchange;
+        let Exchange { sent, explained, reply, line, forwarded, .. } = exchange;
         let mut differences = Differences::between("explained", "served");
         if line.is_null() {
             return vec!["no line in the access log has its ID".to_owned()];
@@ -675,7 +716,7 @@ impl Run {
 
     /// Notes what has happened to the request, so that a run that misses something is noticed.
     fn meet_all(&mut self, exchange: &Exchange<'_>, verdict: Option<&str>, shadow: &BTreeSet<String>) {
-        let Exchange { sent, explained, reply, line, forwarded } = exchange;
+        let Exchange { sent, explained, reply, line, forwarded, .. } = exchange;
         let because = explained["because"].as_str().unwrap();
         let (is_well_formed, has_route) =
             (!explained["route"].is_null(), explained["route"]["name"].is_string());
@@ -834,7 +875,7 @@ fn is_client(explained: &str, logged: &str) -> bool {
 
 impl Exchange<'_> {
     fn failure(&self, nth: usize, differences: &[String]) -> String {
-        let Self { sent, explained, reply, line, forwarded } = self;
+        let Self { sent, explained, reply, line, forwarded, .. } = self;
         let (listener, peer) = (sent.listener, sent.peer);
         let bytes = sent.bytes();
         format!(

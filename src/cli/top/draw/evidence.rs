@@ -17,7 +17,7 @@ use super::{
     Theme,
     widgets::{Column, below_gap, figures, plain, table, words},
 };
-use crate::admin::dto::{Ban, Evidence, LimitUsage, Record};
+use crate::admin::dto::{Ban, Evidence, LimitUsage, Record, Unlimited};
 
 const USERS: [Column; 3] =
     [words("USER", Constraint::Max(40), 0), figures("RECORDS", 8, 0), figures("BANNED FOR", 10, 40)];
@@ -25,7 +25,7 @@ const LIMITS: [Column; 5] = [
     words("LIMITED BY", Constraint::Fill(3), 0),
     words("KEY", Constraint::Fill(3), 40),
     figures("USED", 8, 0),
-    figures("LIMIT", 8, 50),
+    figures("LIMIT", 9, 50),
     figures("LEFT", 8, 0),
 ];
 const RECORDS: [Column; 5] = [
@@ -77,7 +77,7 @@ fn tables(
     now: Timestamp,
 ) {
     let lines = |rows: usize| u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height / 3);
-    let limit_lines = lines(evidence.limits.len() + evidence.bans.len());
+    let limit_lines = lines(evidence.limits.len() + evidence.unlimited.len() + evidence.bans.len());
     let parts = [
         Constraint::Length(lines(evidence.users.len())),
         Constraint::Length(limit_lines),
@@ -90,7 +90,7 @@ fn tables(
         [plain(name), plain(user.records.to_string()), (banned, theme.bad())]
     });
     frame.render_widget(table(&USERS, rows, top.width, theme), top);
-    let limits = evidence.limits.iter().map(limit_row);
+    let limits = evidence.limits.iter().map(limit_row).chain(evidence.unlimited.iter().map(unlimited_row));
     let rows = limits.chain(evidence.bans.iter().map(|ban| ban_row(ban, now)));
     frame.render_widget(table(&LIMITS, rows.map(|row| row.map(plain)), middle.width, theme), middle);
     let rows = evidence.records.iter().skip(scrolled).map(|record| record_row(record).map(plain));
@@ -105,6 +105,10 @@ fn limit_row(limit: &LimitUsage) -> [String; 5] {
         limit.limit.to_string(),
         limit.reset.clone(),
     ]
+}
+
+fn unlimited_row(Unlimited { policy, key, .. }: &Unlimited) -> [String; 5] {
+    [policy.clone(), key.clone(), String::new(), "unlimited".to_owned(), String::new()]
 }
 
 fn ban_row(ban: &Ban, now: Timestamp) -> [String; 5] {
