@@ -18,7 +18,7 @@ use super::{
     alarm::Alarm,
     io::ClientIo,
     lingering_close::{Linger, lingering_close},
-    stream::ClientStream,
+    stream::{ClientStream, Socket},
     worker_connections::RegisteredConnection,
 };
 use crate::{
@@ -52,6 +52,8 @@ pub(super) enum Http1End {
     Closed,
     /// The client may still be sending.
     Lingering(ClientStream),
+    /// A response broke off that ends with the connection.
+    BrokenOff(Socket),
     /// hyper could not parse a request.
     Refused(Box<RefusedHead>),
     /// The client speaks HTTP/2. No request was served yet.
@@ -265,8 +267,12 @@ where
                     };
                     return self.refuse(fault, !is_head_read(&error));
                 }
-                if self.state.meter().is_end_of_response() {
-                    self.reset();
+                if self.state.meter().is_end_of_response()
+                    && let Http1State::Serving(http) = std::mem::replace(&mut self.http, Http1State::Ended)
+                {
+                    return Http1End::BrokenOff(
+                        http.into_parts().io.into_inner().into_stream().into_socket(),
+                    );
                 }
                 false
             }

@@ -213,6 +213,9 @@ impl ClientIo {
         if let Some(reader) = &mut self.reader {
             reader.waited(self.state.timer().now());
         }
+        if self.state.meter().take_awaits_writes() {
+            self.state.timer().wake();
+        }
         if self.state.timer().phase() == Phase::Request {
             // The time for the next request begins when the last response was read.
             self.state.timer().enter(Phase::Request, self.write_timeout);

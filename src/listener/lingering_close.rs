@@ -1,13 +1,13 @@
-//! The lingering close: reads from a client for a while before its connection is closed, so that it sees the response.
+//! The lingering close: waits for a client for a while before its connection is closed, so that it sees the response.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use super::stream::ClientStream;
+use super::stream::{ClientStream, Socket};
 
 /// Time and bytes that a lingering close reads at most. After that the connection is reset.
 #[derive(Clone, Copy)]
@@ -24,7 +24,10 @@ impl Linger {
     pub(super) const UPLOAD: Self = Self { time: Duration::from_secs(30), bytes: 64 << 20 };
 }
 
-/// How long a client may send nothing during a lingering close.
+/// How often the kernel is asked what the client has acknowledged.
+const ACKNOWLEDGED_EVERY: Duration = Duration::from_millis(10);
+
+/// How long a client may send nothing, or acknowledge nothing, during a lingering close.
 const LINGER_IDLE: Duration = Duration::from_secs(2);
 
 /// Reads and drops bytes from the client until it has seen that the connection is closing (nginx' lingering close).
@@ -48,4 +51,20 @@ pub(super) async fn lingering_close(mut stream: ClientStream, linger: Linger) {
     };
     // The connection is closed in either case.
     let _ = timeout(linger.time, drain).await;
+}
+
+/// Resets a connection whose end would be taken for the end of the response, once the client's kernel has all of it that
+/// was written: the reset drops what is still in ours. A client that takes no more meanwhile is not waited for.
+pub(super) async fn reset_once_taken(socket: Socket) {
+    let taken = async {
+        let (mut before, mut since) = (None, Instant::now());
+        while !socket.is_acknowledged() && since.elapsed() < LINGER_IDLE {
+            if socket.acknowledged() != before {
+                (before, since) = (socket.acknowledged(), Instant::now());
+            }
+            sleep(ACKNOWLEDGED_EVERY).await;
+        }
+    };
+    let _ = timeout(Linger::UPLOAD.time, taken).await;
+    socket.reset();
 }

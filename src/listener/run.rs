@@ -26,7 +26,7 @@ use super::{
     http1::{ClientHttp1Connection, Http1End, RefusedHead},
     http2::{ClientHttp2Connection, ClientHttp2Io, Http2End, Streams},
     io::ClientIo,
-    lingering_close::{Linger, lingering_close},
+    lingering_close::{Linger, lingering_close, reset_once_taken},
     liveness::WorkerLiveness,
     socket::{AsyncListener, ListenSocket},
     stream::{ClientStream, Socket},
@@ -372,6 +372,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         if connection.registered.is_banned() { Linger::SHORT } else { Linger::UPLOAD };
                     Box::pin(lingering_close(stream, linger)).await;
                 }
+                Http1End::BrokenOff(socket) => Box::pin(reset_once_taken(socket)).await,
                 Http1End::Refused(refused) => Box::pin(connection.refuse(refused)).await,
                 Http1End::Tunnel(tunnel, io) => Box::pin(connection.relay(tunnel, io)).await,
                 Http1End::Http2(io) => Box::pin(connection.serve_http2(io)).await,

@@ -56,7 +56,7 @@ impl Socket {
     }
 
     /// How many of the written bytes the other end has acknowledged, if the kernel tells.
-    fn acknowledged(&self) -> Option<u64> {
+    pub(super) fn acknowledged(&self) -> Option<u64> {
         match &self.kind {
             SocketKind::Tcp(stream) => bytes_acknowledged(stream),
             SocketKind::Unix(_) => None,

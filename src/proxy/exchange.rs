@@ -329,7 +329,7 @@ impl Exchange {
         if self.client.connection().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.client.meter().begin_response();
+        self.client.meter().begin_response(|| head.headers.contains_key(header::CONTENT_LENGTH));
         self.client.timer().enter(Phase::Client, self.telemetry.idle_timeout);
     }
 
@@ -344,7 +344,7 @@ impl Exchange {
         let metrics = &self.telemetry.metrics;
         metrics.request(self.route, StatusCode::SWITCHING_PROTOCOLS, elapsed);
         metrics.tunnel_opened(self.route);
-        self.client.meter().begin_response();
+        self.client.meter().begin_response(|| false);
         self.client.timer().enter(Phase::Tunnel, idle_timeout);
     }
 

@@ -116,6 +116,15 @@ impl UpstreamBody {
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if let Some(last) = self.held_back.take() {
+            let meter = self.client.meter();
+            if matches!(*last, Some(Err(ResponseBodyError::Upstream(_) | ResponseBodyError::Stalled)))
+                && meter.is_write_blocked()
+            {
+                // hyper would drop what the client has no room for yet.
+                meter.await_writes();
+                self.held_back = Some(last);
+                return Poll::Pending;
+            }
             if !matches!(*last, Some(Err(_))) {
                 let is_metered = self.connection.is_metered();
                 self.connection.end();
@@ -137,7 +146,8 @@ impl UpstreamBody {
                 if !self.client.timer().is_call_over() {
                     self.connection.excuse_client();
                 }
-                return Poll::Ready(Some(Err(ResponseBodyError::Stalled)));
+                self.client.timer().enter(Phase::Client, self.client_timeout);
+                return self.hold_back(Some(Err(ResponseBodyError::Stalled)), cx);
             }
             return Poll::Pending;
         };

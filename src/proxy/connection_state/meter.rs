@@ -9,8 +9,8 @@ use http::Version;
 pub struct MessageMeter {
     /// The number of requests that have begun.
     requests: Cell<u64>,
-    /// Whether the last one was HTTP/1.0, where a response may end with its connection.
-    is_http10: Cell<bool>,
+    /// Whether the response to the last one ends with the connection: to HTTP/1.0, without a length.
+    ends_with_connection: Cell<bool>,
     /// The request's body was not read to its end.
     body_unread: Cell<bool>,
     /// A response has begun, and no write of it was blocked yet.
@@ -18,6 +18,8 @@ pub struct MessageMeter {
     /// A response has begun, and not all of its bytes are written yet.
     response_pending: Cell<bool>,
     write_blocked: Cell<bool>,
+    /// A body that broke off waits until the client can be written to.
+    awaits_writes: Cell<bool>,
     /// Bytes of requests' bodies that were passed on, for all streams of the connection.
     received: Rc<Cell<u64>>,
     /// Bytes of responses' bodies that were passed on.
@@ -28,11 +30,12 @@ impl MessageMeter {
     pub(super) fn new(received: Rc<Cell<u64>>) -> Self {
         Self {
             requests: Cell::new(0),
-            is_http10: Cell::new(false),
+            ends_with_connection: Cell::new(false),
             body_unread: Cell::new(false),
             new_response: Cell::new(false),
             response_pending: Cell::new(false),
             write_blocked: Cell::new(false),
+            awaits_writes: Cell::new(false),
             received,
             sent: Cell::new(0),
         }
@@ -41,7 +44,7 @@ impl MessageMeter {
     /// A request of this version has arrived, with a body if `has_body`.
     pub(in crate::proxy) fn begin_request(&self, version: Version, has_body: bool) {
         self.requests.set(self.requests.get() + 1);
-        self.is_http10.set(version == Version::HTTP_10);
+        self.ends_with_connection.set(version == Version::HTTP_10);
         self.body_unread.set(has_body);
     }
 
@@ -75,8 +78,11 @@ impl MessageMeter {
         self.sent.get()
     }
 
-    /// A response begins.
-    pub(in crate::proxy) fn begin_response(&self) {
+    /// A response begins, whose length is announced if `has_length`.
+    pub(in crate::proxy) fn begin_response(&self, has_length: impl FnOnce() -> bool) {
+        if self.ends_with_connection.get() {
+            self.ends_with_connection.set(!has_length());
+        }
         self.new_response.set(true);
         self.response_pending.set(true);
     }
@@ -95,7 +101,7 @@ impl MessageMeter {
     /// Whether the client would take the end of the connection for the end of the response: an HTTP/1.0 response of
     /// unknown length has no other end (RFC 9112, 6.3).
     pub fn is_end_of_response(&self) -> bool {
-        self.is_http10.get() && self.response_pending.get()
+        self.ends_with_connection.get() && self.response_pending.get()
     }
 
     /// Whether a response has begun since the last call.
@@ -106,6 +112,16 @@ impl MessageMeter {
     /// Sets whether the client has to read before more can be written.
     pub fn set_write_blocked(&self, blocked: bool) {
         self.write_blocked.set(blocked);
+    }
+
+    /// Whether a body waits until the client has read. Once: it is to be asked again then.
+    pub fn take_awaits_writes(&self) -> bool {
+        self.awaits_writes.take()
+    }
+
+    /// Notes that a body waits until the client has read.
+    pub(in crate::proxy) fn await_writes(&self) {
+        self.awaits_writes.set(true);
     }
 
     /// Whether the client has to read before more can be written.

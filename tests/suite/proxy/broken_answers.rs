@@ -1,5 +1,7 @@
 //! An origin's answer that breaks off or can be read in two ways is never completed towards the client.
 
+use std::{io::Read, thread, time::Duration};
+
 use h2::Reason;
 
 use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, get, in_runtime, reset_of};
@@ -45,6 +47,41 @@ fn an_http_1_0_client_can_tell_a_broken_answer_from_a_whole_one() {
         client.send("GET /a HTTP/1.0\r\n\r\n");
         let ended = std::io::Read::read_to_end(&mut client.stream, &mut Vec::new());
         assert_eq!(ended.is_ok(), is_whole, "{rest:?}: {ended:?}");
+    }
+}
+
+/// All that the origin sent before it broke off arrives, and the client can tell that something is missing: by the length,
+/// or by a reset after the last byte.
+#[test]
+fn an_http_1_0_client_gets_all_of_an_answer_that_ends_short() {
+    // More than all buffers on the way hold.
+    for size in [0, 5, 10 << 20] {
+        for (fields, has_length) in
+            [(format!("content-length: {}\r\n", size + 1), true), (String::new(), false)]
+        {
+            let fields = if has_length { fields } else { "transfer-encoding: chunked\r\n".to_owned() };
+            let origin = Origin::start(move |conn| {
+                conn.head()?;
+                conn.send(format!("HTTP/1.1 200 OK\r\nx-a: b\r\n{fields}\r\n").as_bytes())?;
+                if !has_length && size > 0 {
+                    conn.send(format!("{size:x}\r\n").as_bytes())?;
+                }
+                conn.send(&vec![b'x'; size])
+            });
+            let tollgate = in_front_of(&origin);
+            for request in ["GET /a HTTP/1.0\r\n\r\n", "GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"] {
+                let mut client = Client::connect(tollgate.address);
+                client.send(request);
+                let head = client.head();
+                assert_eq!((head.status, head.header("x-a")), (200, Some("b")));
+                // The rest waits in the kernels, and beyond them in Tollgate.
+                thread::sleep(Duration::from_millis(300));
+                let mut body = client.unread().into_bytes();
+                let ended = client.stream.read_to_end(&mut body);
+                assert_eq!(body.len(), size, "{request:?}, a length: {has_length}, {ended:?}");
+                assert_eq!(ended.is_ok(), has_length, "{ended:?}");
+            }
+        }
     }
 }
 
