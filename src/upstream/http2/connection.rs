@@ -179,6 +179,11 @@ impl UpstreamHttp2Connection {
         self.is_worn.get() || self.is_narrow && !is_much_buffered()
     }
 
+    /// Takes no more streams.
+    pub(super) fn wear_out(&self) {
+        self.is_worn.set(true);
+    }
+
     /// Whether another stream of it may be reset now. If so, counts the reset; if not, the connection takes no more
     /// streams.
     pub(super) fn may_reset(&self, now: Instant) -> bool {

@@ -21,6 +21,9 @@ use crate::upstream::{
 /// A stream that is given up after at least this time without a byte from the endpoint makes its connection suspicious.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// Informational responses to a request. With more, the response is a 502.
+const MAX_INFORMATIONAL: usize = 8;
+
 /// The right to one stream of a connection, and the state of the request on it.
 pub(in crate::upstream) struct StreamSlot<B> {
     pub(in crate::upstream) connection: Rc<UpstreamHttp2Connection>,
@@ -250,11 +253,19 @@ impl<B: OutgoingBody> StreamSlot<B> {
         mut future: ResponseFuture,
         on_informational: Option<OnInformational>,
     ) -> Result<Response<IncomingBody>, h2::Error> {
+        let mut informational = 0;
         let response = poll_fn(|cx| {
-            // Without a callback, informational responses are skipped.
-            if let Some(on_informational) = &on_informational {
-                while let Poll::Ready(Some(response)) = future.poll_informational(cx) {
-                    on_informational.call(&response?);
+            while let Poll::Ready(Some(response)) = future.poll_informational(cx) {
+                let response = response?;
+                informational += 1;
+                if informational > MAX_INFORMATIONAL {
+                    // The stream is reset when it is given up, and the connection closed: the endpoint may go on.
+                    self.is_broken.set(true);
+                    self.connection.wear_out();
+                    return Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM.into()));
+                }
+                if let Some(on_informational) = &on_informational {
+                    on_informational.call(&response);
                 }
             }
             let polled = Pin::new(&mut future).poll(cx);

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -17,8 +17,9 @@ use tokio::sync::watch;
 
 use super::PATIENT;
 use crate::harness::{
-    Authority, Client, Config, Conn, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually, get,
-    in_runtime, printed, program, quickest, read, request, send_body, server_config,
+    Authority, Client, Config, Conn, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually,
+    frames::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame},
+    get, in_runtime, printed, program, quickest, read, request, send_body, server_config,
 };
 
 #[test]
@@ -398,23 +399,8 @@ fn next_frame(conn: &mut Conn) -> std::io::Result<(u8, u32)> {
     Ok((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]])))
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut frame = vec![length[1], length[2], length[3], kind, flags];
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
 /// `:status: 200` in HPACK's static table.
 const OK: &[u8] = &[0x88];
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 
 /// Sends what `answer` says to the request on stream `1`, counted from 0 by connection.
 fn raw_origin(answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static) -> Origin {
@@ -998,4 +984,71 @@ routes: [{{ path: /*, upstream: origin }}]",
             eventually("it is logged", || is_logged(&tollgate, &["WARN", "could not be reached", why]));
         }
     }
+}
+
+/// An origin that answers each request with 103s without end, and never with anything else.
+fn flooding() -> Origin {
+    Origin::start(|conn| {
+        conn.take(24)?;
+        conn.send(&frame(SETTINGS, 0, 0, &[]))?;
+        let stream = loop {
+            let (kind, stream) = next_frame(conn)?;
+            if kind == HEADERS {
+                break stream;
+            }
+        };
+        let fields = block(&[(b":status", b"103"), (b"link", b"</a.css>")]);
+        let hints = frame(HEADERS, END_HEADERS, stream, &fields).repeat(1000);
+        loop {
+            conn.send(&hints)?;
+        }
+    })
+}
+
+#[test]
+fn a_flood_of_informational_responses_is_a_502_and_delays_nobody() {
+    let (flooding, origin) = (flooding(), Origin::ok());
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+workers: 1
+upstreams:
+  flooding: {{ endpoints: [\"http://{}\"], protocol: h2, timeouts: {{ response: 60s }} }}
+  good: {{ endpoints: [\"http://{}\"] }}
+routes:
+  - {{ path: /flood, upstream: flooding }}
+  - {{ path: /hinted, upstream: flooding, early_hints: pass }}
+  - {{ path: /*, upstream: good }}
+",
+        flooding.address, origin.address
+    )));
+    let is_over = AtomicBool::new(false);
+    let longest = thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let (mut client, mut longest) = (Client::connect(tollgate.address), Duration::ZERO);
+            while !is_over.load(Ordering::SeqCst) {
+                let asked = Instant::now();
+                assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+                longest = longest.max(asked.elapsed());
+            }
+            longest
+        });
+        for path in ["/flood", "/hinted"].repeat(20) {
+            let mut client = Client::connect(tollgate.address);
+            client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+            let mut hints = 0;
+            let status = loop {
+                match client.reply().status {
+                    103 => hints += 1,
+                    status => break status,
+                }
+            };
+            assert_eq!(status, 502);
+            assert!(hints <= 8, "{hints}");
+        }
+        eventually("the floods are cut off", || flooding.open_connections() == 0);
+        is_over.store(true, Ordering::SeqCst);
+        others.join().unwrap()
+    });
+    // Some fifty times what it takes.
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
 }
