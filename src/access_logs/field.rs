@@ -47,10 +47,8 @@ pub(super) enum Field {
     /// `X-Forwarded-For`, if no other field has the client: its last address.
     LastForwardedFor,
     User,
-    /// `GET /path HTTP/1.1`
+    /// `GET /path HTTP/1.1`, or with a whole URL: `GET https://host:443/path HTTP/1.1`
     RequestLine,
-    /// With an absolute URL: `GET https://host:443/path HTTP/1.1`
-    UrlLine,
     Method,
     /// The path with the query, as the client sent it.
     Target,
@@ -151,8 +149,7 @@ const NAMES: &[(Field, &[&str])] = &[
     (Field::User, &["user", "user_id", "remote_user", "ClientUsername"]),
     (Field::Method, &["method", "request.method", "RequestMethod", "request_method", "ClientRequestMethod"]),
     (Field::Target, &["path", "request.uri", "RequestPath", "request_uri", "ClientRequestURI"]),
-    (Field::RequestLine, &["request", "request_line"]),
-    (Field::UrlLine, &["request_with_url"]),
+    (Field::RequestLine, &["request", "request_line", "request_with_url"]),
     (Field::DecodedPath, &["uri", "url", "document_uri"]),
     (Field::Query, &["args", "query_string"]),
     (
@@ -275,7 +272,6 @@ impl Field {
             self,
             Self::User
                 | Self::RequestLine
-                | Self::UrlLine
                 | Self::Method
                 | Self::Target
                 | Self::Path
@@ -325,7 +321,6 @@ pub(super) struct Told<'l> {
     method: Ranked<Cow<'l, [u8]>>,
     target: Ranked<Cow<'l, [u8]>>,
     line: Ranked<Cow<'l, [u8]>>,
-    is_url: bool,
     path: Option<Cow<'l, [u8]>>,
     query: Option<Cow<'l, [u8]>>,
     /// Whether it has a field for the request, even one without a value.
@@ -410,8 +405,7 @@ impl<'l> Told<'l> {
                 self.has_null_user |= value == Value::Null;
                 self.user.put(rank, value.into_text());
             }
-            Field::RequestLine | Field::UrlLine => {
-                self.is_url = meaning.field == Field::UrlLine;
+            Field::RequestLine => {
                 self.has_request = true;
                 self.line.put(rank, value.into_text());
             }
@@ -622,7 +616,7 @@ impl<'l> Told<'l> {
         if method == b"-" {
             return None;
         }
-        let (target, host) = match self.is_url.then(|| origin_form(&target)).flatten() {
+        let (target, host) = match origin_form(&target) {
             Some((host, path)) => (path, Some(host.to_vec().into())),
             None => (target, None),
         };
@@ -700,14 +694,19 @@ fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     protocol.starts_with(b" HTTP/").then_some((method, target))
 }
 
-/// The host and the path of `https://host:443/path`, without the scheme's port.
+/// The host, without the scheme's port, and the path of `https://host:443/path`: some logs write all requests like this, and
+/// clients of a proxy send them like this (RFC 9112, 3.2.2).
 fn origin_form(url: &[u8]) -> Option<(&[u8], Cow<'_, [u8]>)> {
-    let (rest, port) = match (url.strip_prefix(b"https://"), url.strip_prefix(b"http://")) {
+    let after = |scheme: &str| {
+        let (start, rest) = url.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
+    };
+    let (rest, port) = match (after("https://"), after("http://")) {
         (Some(rest), _) => (rest, &b":443"[..]),
         (_, Some(rest)) => (rest, &b":80"[..]),
         _ => return None,
     };
-    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
     let (host, target) = rest.split_at(end);
     let target = if target.starts_with(b"/") { target.into() } else { [b"/", target].concat().into() };
     Some((host.strip_suffix(port).unwrap_or(host), target))

@@ -389,6 +389,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_client_may_send_a_whole_url() {
+        for (url, host, path) in [
+            ("http://example.com/x?y", "example.com", "/x?y"),
+            ("HTTPS://Example.com:443", "Example.com", "/"),
+            ("http://[::1]:8080?y", "[::1]:8080", "/?y"),
+            ("http://example.com#x", "example.com", "/"),
+        ] {
+            let line =
+                format!(r#"203.0.113.7 - - [03/Jul/2026:12:00:01 +0000] "GET {url} HTTP/1.1" 200 2 "-" "-""#);
+            let line = read_as("combined", &line).unwrap();
+            assert_eq!(who_and_what(&line), ["203.0.113.7", "Unknown", "GET", path, host]);
+        }
+    }
+
+    #[test]
     fn the_common_format_has_less() {
         for rest in ["302 -", "302 - 0.5", r#"302 - x "y""#] {
             let line = format!(r#"2001:db8::1 - - [03/Jul/2026:12:00:01 +0000] "POST / HTTP/1.0" {rest}"#);

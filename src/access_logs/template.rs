@@ -141,7 +141,7 @@ impl Template {
         let has_path = self.tells(|field| {
             matches!(field, Field::Target | Field::Path | Field::DecodedPath | Field::DecodedPathAndQuery)
         });
-        let has_line = self.tells(|field| matches!(field, Field::RequestLine | Field::UrlLine));
+        let has_line = self.tells(|field| matches!(field, Field::RequestLine));
         let has_method = self.tells(|field| *field == Field::Method);
         if !has_time {
             Err(FormatError::NoTime)
