@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     seconds,
-    texts::{QuotaTexts, VariantTexts},
+    texts::{MAX_INTEGER, QuotaTexts, VariantTexts},
 };
 use crate::{
     limit::algorithm::Verdict,
@@ -116,7 +116,7 @@ fn remaining(texts: &QuotaTexts, outcome: PolicyOutcome) -> Option<HeaderValue> 
     let mut numbers = [itoa::Buffer::new(), itoa::Buffer::new()];
     let [remaining, reset] = &mut numbers;
     let name = &limits.tiers.get(outcome.verdict.tier)?.name;
-    let remaining = remaining.format(outcome.verdict.remaining);
+    let remaining = remaining.format(outcome.verdict.remaining.min(MAX_INTEGER));
     let text = match limits.is_timed {
         true => [name, ";r=", remaining, ";t=", reset.format(seconds(outcome.verdict.reset))].concat(),
         false => [name, ";r=", remaining].concat(),

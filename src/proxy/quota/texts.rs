@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// The greatest integer of a structured field (RFC 9651, 3.3.1). A larger number is written as this one.
+pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
+
 /// The texts about each policy, by index.
 #[derive(Debug)]
 pub(in crate::proxy) struct QuotaTexts {
@@ -173,7 +176,7 @@ impl TierTexts {
     /// Its item in `RateLimit-Policy`, with the limit `quota`: `"login-1s";q=10;w=1`
     /// (draft-ietf-httpapi-ratelimit-headers-11, 4.1).
     pub(super) fn item(&self, quota: u64) -> String {
-        format!("{};q={quota}{}", self.name, self.unit)
+        format!("{};q={}{}", self.name, quota.min(MAX_INTEGER), self.unit)
     }
 }
 
