@@ -37,7 +37,11 @@ pub(super) async fn authorize(
     request: Request,
     next: Next,
 ) -> Response {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    if let Some(RemoteAddress(peer)) = head.extensions.get().copied() {
+        let config = context.state.active_config.snapshot();
+        head.extensions.insert(RemoteAddress(config.rules.client_address(peer, &head.headers)));
+    }
     let is_health = matches!(head.uri.path(), "/healthz" | "/readyz");
     let refused = if is_health { None } else { refusal(&context, &head, body.is_end_stream()).await };
     if refused.is_none()
@@ -97,7 +101,7 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
         .get::<RemoteAddress>()
         .map_or(IpAddr::from([0, 0, 0, 0]), |&RemoteAddress(peer)| peer);
     let verdict = match head.headers.contains_key(AUTHORIZATION) {
-        true => context.bearer_throttle.check(peer, || bears(&head.headers, token)).await,
+        true => context.bearer_throttle.check(peer, bears(&head.headers, token)).await,
         false => TokenVerdict::Wrong { is_first: false },
     };
     match verdict {

@@ -170,7 +170,7 @@ pub(super) fn checked_reason(reason: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The client's end of the connection.
+/// The client's address: its end of the connection, or what a proxy of `trusted_proxies` says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RemoteAddress(pub(super) IpAddr);
 

@@ -94,6 +94,12 @@ impl Rules {
         &self.config
     }
 
+    /// The address of the client that sends `headers` by `peer`. If a trusted proxy does not tell it, that proxy's own.
+    pub fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let proxies = &self.trusted_proxies;
+        proxies.client_address(peer, proxies.contains(peer), headers).ip
+    }
+
     /// The policies, in the configuration's order.
     pub fn policies(&self) -> &Arc<[Policy]> {
         &self.policies

@@ -80,8 +80,8 @@ pub(super) async fn log_in(
     let Some(token) = &context.state.token else {
         return Err(Problem::not_found("no token is configured, so there is no sign-in"));
     };
-    let is_correct = || submitted.as_bytes().ct_eq(token.reveal().as_bytes()).into();
-    match context.login_throttle.check(peer, is_correct).await {
+    let is_right = submitted.as_bytes().ct_eq(token.reveal().as_bytes()).into();
+    match context.login_throttle.check(peer, is_right).await {
         TokenVerdict::Right => {}
         TokenVerdict::Throttled => return Ok(throttled_response()),
         TokenVerdict::Wrong { is_first } => {

@@ -1,0 +1,90 @@
+//! The admin port behind a proxy: what strangers can do there, and what operators can.
+
+use std::{net::SocketAddr, path::Path};
+
+use tempfile::TempDir;
+
+use crate::harness::{Client, Config, Reply, Running, Tollgate, eventually, nginx, nobody};
+
+const TOKEN: &str = "9c1185a5c5e9fc54612808977ee8f548b2258d31";
+/// Where clients come from; the proxy comes from 127.0.0.1.
+const STRANGER: &str = "127.0.0.9";
+const OPERATOR: &str = "127.0.0.10";
+const JSON: (&str, &str) = ("content-type", "application/json");
+const BAN: &[u8] = br#"{"key": "ip:203.0.113.7", "for": "1h"}"#;
+
+/// `rest`: more YAML at the top level.
+fn start(token: bool, rest: &str) -> Tollgate {
+    let token = if token { format!(", token: {TOKEN}") } else { String::new() };
+    let yaml = format!("admin: {{ address: \"127.0.0.1:0\"{token} }}\n{rest}");
+    Tollgate::start(Config::new(&[nobody()], &yaml))
+}
+
+/// nginx in front of the admin port, whose location has these `settings` beside `proxy_pass`.
+fn behind_nginx(directory: &Path, tollgate: &Tollgate, settings: &str) -> (Running, SocketAddr) {
+    nginx(directory, "", &format!("location / {{ proxy_pass http://{}; {settings} }}", tollgate.admin))
+}
+
+fn from(source: &str, front: SocketAddr, method: &str, path: &str, token: &str, body: &[u8]) -> Reply {
+    let authorization = format!("Bearer {token}");
+    let fields = [("authorization", &*authorization), JSON];
+    Client::connect_from(source.parse().unwrap(), front).request(method, path, &fields, body)
+}
+
+/// The statuses of a request and of a sign-in with this token.
+fn tries(source: &str, front: SocketAddr, token: &str) -> [u16; 2] {
+    let body = format!(r#"{{"token": "{token}"}}"#);
+    [
+        from(source, front, "GET", "/v1/status", token, b"").status,
+        from(source, front, "POST", "/login", "", body.as_bytes()).status,
+    ]
+}
+
+#[test]
+fn a_stranger_s_wrong_tokens_lock_nobody_out() {
+    for settings in ["", "proxy_set_header X-Forwarded-For $remote_addr;"] {
+        let (tollgate, directory) = (start(true, "trusted_proxies: [127.0.0.1]\n"), TempDir::new().unwrap());
+        let (_nginx, front) = behind_nginx(directory.path(), &tollgate, settings);
+        for _ in 0..60 {
+            // More than are looked at in a second.
+            eventually("the stranger has to wait", || {
+                (0..40).any(|_| tries(STRANGER, front, "wrong") == [429, 429])
+            });
+            assert_eq!(tries(OPERATOR, front, TOKEN), [200, 204], "the right token passes");
+            assert_eq!(tries(STRANGER, front, TOKEN), [200, 204], "from any address");
+        }
+        if !settings.is_empty() {
+            assert_eq!(tries(OPERATOR, front, "wrong"), [401, 403], "the stranger's count for the stranger");
+            let said = |what: &str| format!("{what} from {STRANGER} to the admin port");
+            let log = tollgate.log().join("\n");
+            assert!(log.contains(&said("a request")) && log.contains(&said("a sign-in")), "{log}");
+        }
+    }
+}
+
+#[test]
+fn the_audit_log_has_the_address_that_trusted_proxies_tell() {
+    let (tollgate, directory) = (start(true, "trusted_proxies: [127.0.0.1]\n"), TempDir::new().unwrap());
+    let settings = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;";
+    let (_nginx, front) = behind_nginx(directory.path(), &tollgate, settings);
+    let last_by = || {
+        let reply = from(OPERATOR, front, "GET", "/v1/audit?limit=1", TOKEN, b"");
+        reply.json()["entries"][0]["by"].as_str().unwrap().to_owned()
+    };
+    let ban = |forged: &str| {
+        let authorization = format!("Bearer {TOKEN}");
+        let fields = [("authorization", &*authorization), JSON, ("x-forwarded-for", forged)];
+        let reply =
+            Client::connect_from(OPERATOR.parse().unwrap(), front).request("POST", "/v1/bans", &fields, BAN);
+        assert!(matches!(reply.status, 200 | 201), "{}", reply.text());
+    };
+    ban("6.6.6.6");
+    assert_eq!(last_by(), format!("operator at {OPERATOR}"));
+    // The settings of a reload count at once.
+    let file = tollgate.directory().join("proxy.yaml");
+    let yaml = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, yaml.replace("trusted_proxies: [127.0.0.1]", "trusted_proxies: []")).unwrap();
+    assert_eq!(from(OPERATOR, front, "POST", "/v1/reload", TOKEN, b"").status, 200);
+    ban("6.6.6.6");
+    assert_eq!(last_by(), "operator at 127.0.0.1");
+}
