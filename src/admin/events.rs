@@ -9,7 +9,7 @@ use axum::{
     Extension,
     extract::State,
     response::{
-        Sse,
+        IntoResponse, Sse,
         sse::{Event as SseEvent, KeepAlive},
     },
 };
@@ -60,14 +60,16 @@ pub(super) async fn events(
     State(context): State<Arc<HandlerContext>>,
     Extension(ending): Extension<ShutdownSignal>,
     _: Query<NoParams>,
-) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
+) -> Result<impl IntoResponse, Problem> {
     let Ok(permit) = Arc::clone(&context.streams).try_acquire_owned() else {
         let detail =
             format!("there are already {EVENT_STREAMS} event streams: close one, or try again later");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
-    Ok(Sse::new(stream(&context, ending, permit)).keep_alive(heartbeat))
+    // nginx would keep events until its buffer is full. Caddy sees by the content type that it must not.
+    let unbuffered = [("x-accel-buffering", "no")];
+    Ok((unbuffered, Sse::new(stream(&context, ending, permit)).keep_alive(heartbeat)))
 }
 
 /// How long a browser waits before it reconnects.

@@ -1,10 +1,10 @@
 //! The admin port behind a proxy: what strangers can do there, and what operators can.
 
-use std::{net::SocketAddr, path::Path};
+use std::{io::Read, net::SocketAddr, path::Path};
 
 use tempfile::TempDir;
 
-use crate::harness::{Client, Config, Reply, Running, Tollgate, eventually, nginx, nobody};
+use crate::harness::{Client, Config, Reply, Running, Tollgate, caddy, eventually, nginx, nobody};
 
 const TOKEN: &str = "9c1185a5c5e9fc54612808977ee8f548b2258d31";
 /// Where clients come from; the proxy comes from 127.0.0.1.
@@ -87,4 +87,30 @@ fn the_audit_log_has_the_address_that_trusted_proxies_tell() {
     assert_eq!(from(OPERATOR, front, "POST", "/v1/reload", TOKEN, b"").status, 200);
     ban("6.6.6.6");
     assert_eq!(last_by(), "operator at 127.0.0.1");
+}
+
+/// A subscriber gets what happens as it happens, and not only once a buffer is full.
+#[track_caller]
+fn events_arrive(front: SocketAddr) {
+    let mut listener = Client::connect(front);
+    listener
+        .send(format!("GET /v1/events HTTP/1.1\r\nhost: {front}\r\nauthorization: Bearer {TOKEN}\r\n\r\n"));
+    let (mut received, mut part) = (String::new(), [0; 64 << 10]);
+    while !received.contains("retry:") {
+        let read = listener.stream.read(&mut part).unwrap();
+        assert_ne!(read, 0, "it ended: {received}");
+        received += &String::from_utf8_lossy(&part[..read]);
+    }
+    assert!(received.len() < 4_096, "nginx' buffer was full first: {received}");
+}
+
+#[test]
+fn events_pass_nginx_and_caddy_as_they_are_by_default() {
+    let (tollgate, directory) = (start(true, ""), TempDir::new().unwrap());
+    let (_nginx, front) = behind_nginx(directory.path(), &tollgate, "");
+    events_arrive(front);
+    let front = nobody();
+    let site = format!("http:// {{\n\treverse_proxy {}\n}}\n", tollgate.admin);
+    let _caddy = caddy(directory.path(), &site, "http", front);
+    events_arrive(front);
 }
