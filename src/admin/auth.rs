@@ -11,9 +11,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{
-    HeaderMap, HeaderValue, Method, StatusCode, Uri,
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
     header::{
-        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, VIA, WWW_AUTHENTICATE,
+        X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
 };
@@ -29,7 +30,7 @@ use super::{
     session,
     token_throttle::{TokenVerdict, throttled_response},
 };
-use crate::config::model::Secret;
+use crate::{config::model::Secret, proxy::is_claim};
 
 /// Refuses unauthorized requests. Adds `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` to responses.
 pub(super) async fn authorize(
@@ -69,6 +70,11 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
             Ok(bears_token) => bears_token,
             Err(refused) => return Some(*refused),
         },
+        None if is_forwarded(head) => {
+            let detail = "a proxy forwards this request, as its header fields or HTTP/1.0 show, and without a token all \
+                clients of the proxy would be operators: set admin.token in proxy.yaml";
+            return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
+        }
         None if !is_local(&head.uri, headers) => {
             let detail = "without a token, only requests to loopback are allowed: Host and Origin must be 127.0.0.1, [::1] \
                 or localhost";
@@ -135,6 +141,13 @@ fn bears(headers: &HeaderMap, token: &Secret) -> bool {
         scheme.eq_ignore_ascii_case(b"Bearer ").then_some(given)
     });
     given.is_some_and(|given| given.ct_eq(token.reveal().as_bytes()).into())
+}
+
+/// Whether a proxy forwards the request, as far as it can be told. nginx before 1.29.7 adds no field, but speaks HTTP/1.0
+/// by default, which neither browsers nor curl nor our commands do.
+fn is_forwarded(head: &Parts) -> bool {
+    let tells = |name: &HeaderName| *name == VIA || is_claim(name.as_str());
+    head.version == Version::HTTP_10 || head.headers.keys().any(tells)
 }
 
 /// Whether `Host`, `Origin` and the target name loopback. A page in the operator's browser may resolve its own name to

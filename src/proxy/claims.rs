@@ -126,7 +126,7 @@ fn field_of(condition: &Condition) -> Option<&HeaderName> {
 ///
 /// Other spellings count, too: CGI programs read `X-Forwarded-For` as `HTTP_X_FORWARDED_FOR` (RFC 3875, 4.1.18), and
 /// many frameworks do not distinguish `X_Forwarded_For` and `X.Forwarded.For` from it.
-fn is_claim(name: &str) -> bool {
+pub fn is_claim(name: &str) -> bool {
     // Hardly any field of a client begins with one of these letters.
     let claims: &[&str] = match name.as_bytes().first() {
         Some(b'c') => &CLAIMS_OF_C,

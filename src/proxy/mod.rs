@@ -65,6 +65,7 @@ mod worker;
 mod worker_telemetry;
 
 pub use crate::upstream::ClientWait;
+pub use claims::is_claim;
 pub use client::{ClientConnection, ClientInfo, Transport};
 pub use connection_state::{ConnectionState, MessageMeter, NextProtocol, Phase, PhaseTimer};
 pub use early_ends::{EarlyEnds, JUDGED_FROM, WatchedRequest};

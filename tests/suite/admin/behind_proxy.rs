@@ -4,7 +4,9 @@ use std::{io::Read, net::SocketAddr, path::Path};
 
 use tempfile::TempDir;
 
-use crate::harness::{Client, Config, Reply, Running, Tollgate, caddy, eventually, nginx, nobody};
+use crate::harness::{
+    Client, Config, Reply, Running, Tollgate, caddy, eventually, get, nginx, nobody, request,
+};
 
 const TOKEN: &str = "9c1185a5c5e9fc54612808977ee8f548b2258d31";
 /// Where clients come from; the proxy comes from 127.0.0.1.
@@ -113,4 +115,45 @@ fn events_pass_nginx_and_caddy_as_they_are_by_default() {
     let site = format!("http:// {{\n\treverse_proxy {}\n}}\n", tollgate.admin);
     let _caddy = caddy(directory.path(), &site, "http", front);
     events_arrive(front);
+}
+
+#[test]
+fn without_a_token_nobody_is_an_operator_behind_a_proxy() {
+    let (tollgate, directory) = (start(false, ""), TempDir::new().unwrap());
+    let is_refused = |reply: &Reply, what: &str| {
+        assert_eq!(reply.status, 403, "{what}: {}", reply.text());
+        let detail = reply.json()["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(detail.contains("a proxy") && detail.contains("set admin.token"), "{what}: {detail}");
+    };
+    let all_are_refused = |front: SocketAddr, what: &str| {
+        is_refused(&request(front, "POST", "/v1/bans", &[JSON], BAN), what);
+        is_refused(&get(front, "/", &[]), what);
+        is_refused(&get(front, "/metrics", &[]), what);
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(get(front, path, &[]).status, 200, "{what}: {path}");
+        }
+    };
+    let (_nginx, front) = behind_nginx(directory.path(), &tollgate, "");
+    all_are_refused(front, "nginx");
+    let settings = "proxy_http_version 1.1; proxy_set_header X-Real-IP $remote_addr;";
+    let other = TempDir::new().unwrap();
+    let (_nginx, front) = behind_nginx(other.path(), &tollgate, settings);
+    all_are_refused(front, "nginx over HTTP/1.1");
+    let front = nobody();
+    let host = "{\n\t\theader_up Host {upstream_hostport}\n\t}";
+    let site = format!("http:// {{\n\treverse_proxy {} {host}\n}}\n", tollgate.admin);
+    let _caddy = caddy(directory.path(), &site, "http", front);
+    all_are_refused(front, "Caddy");
+    for (name, value) in [
+        ("X-Forwarded-For", "203.0.113.7"),
+        ("x-forwarded-host", "admin.example.com"),
+        ("x-forwarded-proto", "https"),
+        ("forwarded", "for=203.0.113.7"),
+        ("x-real-ip", "203.0.113.7"),
+        ("cf-connecting-ip", "203.0.113.7"),
+        ("via", "1.1 Caddy"),
+    ] {
+        is_refused(&request(tollgate.admin, "POST", "/v1/bans", &[JSON, (name, value)], BAN), name);
+    }
+    assert_eq!(request(tollgate.admin, "POST", "/v1/bans", &[JSON], BAN).status, 201);
 }
