@@ -83,9 +83,9 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
         None => false,
     };
     // A page of any site can make the browser send its cookie, or connect from loopback.
-    let has_token = context.state.token.is_some();
-    if !bears_token && (is_cross_site(head) || has_token && !is_same_origin(headers)) {
-        let detail = "requests from other sites are not allowed: Origin must be the same as Host";
+    if !bears_token && is_cross_site(head, context.state.token.is_some()) {
+        let detail = "requests from other sites are not allowed: Origin must be the same as Host, which a proxy has to pass \
+            on (nginx: proxy_set_header Host $http_host)";
         return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
     }
     if is_change(&head.method) && !is_json(headers, is_empty) {
@@ -166,14 +166,21 @@ fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
         && headers.get_all(ORIGIN).iter().all(origin)
 }
 
-/// Whether the page of another site sends the request (Fetch Metadata). Such a page may link here, but not embed
-/// resources: requests for embedded images have no `Origin`.
-fn is_cross_site(head: &Parts) -> bool {
+/// Whether the page of another site sends the request. Such a page may link here, but not embed resources: requests for
+/// embedded images have no `Origin`.
+///
+/// Browsers say it in Fetch Metadata, which no page can set, over https and to loopback. It counts before `Origin`, since
+/// proxies may send another `Host` than the browser's. Without a token, `Origin` was checked before.
+fn is_cross_site(head: &Parts, has_token: bool) -> bool {
     let says = |name: &str| head.headers.get(name).map(HeaderValue::as_bytes);
     let is_led = matches!(head.method, Method::GET | Method::HEAD)
         && says("sec-fetch-mode") == Some(b"navigate")
         && says("sec-fetch-dest") == Some(b"document");
-    matches!(says("sec-fetch-site"), Some(b"cross-site" | b"same-site")) && !is_led
+    match says("sec-fetch-site") {
+        Some(b"same-origin" | b"none") => false,
+        Some(b"cross-site" | b"same-site") => !is_led,
+        _ => has_token && !is_same_origin(&head.headers),
+    }
 }
 
 /// Whether each `Origin` is that of `Host`. Browsers omit the scheme's default port in both.

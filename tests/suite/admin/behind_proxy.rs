@@ -5,7 +5,8 @@ use std::{io::Read, net::SocketAddr, path::Path};
 use tempfile::TempDir;
 
 use crate::harness::{
-    Client, Config, Reply, Running, Tollgate, caddy, eventually, get, nginx, nobody, request,
+    Authority, Browser, Client, Config, Reply, Running, Tollgate, caddy, eventually, file_name, get, nginx,
+    nobody, printed, program, request,
 };
 
 const TOKEN: &str = "9c1185a5c5e9fc54612808977ee8f548b2258d31";
@@ -156,4 +157,79 @@ fn without_a_token_nobody_is_an_operator_behind_a_proxy() {
         is_refused(&request(tollgate.admin, "POST", "/v1/bans", &[JSON, (name, value)], BAN), name);
     }
     assert_eq!(request(tollgate.admin, "POST", "/v1/bans", &[JSON], BAN).status, 201);
+}
+
+/// Signs in at the page on `https://localhost` with this port, sees what happens live, and bans an address.
+#[track_caller]
+fn operates_in_a_browser(front: SocketAddr, tollgate: &Tollgate) {
+    let origin = format!("https://localhost:{}", front.port());
+    let browser = Browser::open_at(&origin, "/bans", &["--ignore-certificate-errors"]);
+    browser.comes_to("/login?next=%2Fbans");
+    browser.write("[name=token]", TOKEN);
+    browser.click("button[type=submit]");
+    browser.comes_to("/bans");
+    browser.shows("#live", "Live");
+    assert!(matches!(from(OPERATOR, tollgate.admin, "POST", "/v1/bans", TOKEN, BAN).status, 200 | 201));
+    browser.shows("main table", "ip:203.0.113.7");
+    browser.write("form.stack [name=key]", "ip:203.0.113.8");
+    browser.click("form.stack [type=submit]");
+    browser.shows("#said", "ip:203.0.113.8 is banned until");
+    browser.click("#logout");
+    browser.comes_to("/login");
+    let logged = browser.logged();
+    assert!(logged.is_empty(), "{logged:#?}");
+}
+
+/// Signs in by curl, as a browser does: the session that `front` sets.
+#[track_caller]
+fn session_by_curl(front: SocketAddr, authority: &Authority) -> String {
+    let (origin, authority) = (format!("https://localhost:{}", front.port()), authority.file());
+    let mut curl = program("curl", "curl");
+    curl.args(["-sS", "-D", "-", "--max-time", "60", "--interface", OPERATOR, "-4"]);
+    curl.args(["--cacert", file_name(&authority), "-H", &format!("origin: {origin}")]);
+    curl.args(["-H", "sec-fetch-site: same-origin", "-H", "content-type: application/json"]);
+    let said =
+        printed(curl.args(["-d", &format!(r#"{{"token": "{TOKEN}"}}"#)]).arg(format!("{origin}/login")));
+    assert!(said.contains(" 204"), "{said}");
+    let cookie =
+        said.lines().find_map(|line| line.strip_prefix("set-cookie: ").or(line.strip_prefix("Set-Cookie: ")));
+    cookie.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn operators_sign_in_behind_nginx_whatever_host_it_sends() {
+    let authority = Authority::new("Authority of the tests");
+    let certificate = authority.issue("server", &["localhost"]);
+    let tls = format!(
+        "ssl_certificate {}; ssl_certificate_key {};",
+        file_name(&certificate.cert),
+        file_name(&certificate.key)
+    );
+    for host in ["", "proxy_set_header Host $host;", "proxy_set_header Host $http_host;"] {
+        let tollgate = start(true, "");
+        let (directory, front) = (TempDir::new().unwrap(), nobody());
+        let location = format!("location / {{ proxy_pass http://{}; {host} }}", tollgate.admin);
+        let server = format!("server {{ listen {front} ssl http2; {tls} {location} }}");
+        let (_nginx, _) = nginx(directory.path(), &server, "");
+        assert!(session_by_curl(front, &authority).ends_with("; Secure"), "{host}");
+        operates_in_a_browser(front, &tollgate);
+    }
+}
+
+#[test]
+fn another_site_s_page_is_told_apart_by_what_the_browser_says_or_by_origin() {
+    let (tollgate, directory) = (start(true, ""), TempDir::new().unwrap());
+    let (_nginx, front) = behind_nginx(directory.path(), &tollgate, "");
+    let body = format!(r#"{{"token": "{TOKEN}"}}"#);
+    let sign_in = |fields: &[(&str, &str)]| {
+        request(front, "POST", "/login", &[&[JSON], fields].concat(), body.as_bytes())
+    };
+    let origin = ("origin", "https://admin.example.com");
+    assert_eq!(sign_in(&[origin, ("sec-fetch-site", "same-origin")]).status, 204);
+    for site in ["cross-site", "same-site", ""] {
+        assert_eq!(sign_in(&[origin, ("sec-fetch-site", site)]).status, 403, "{site}");
+    }
+    let old_browser = sign_in(&[origin]);
+    assert_eq!(old_browser.status, 403);
+    assert!(old_browser.text().contains("proxy_set_header Host $http_host"), "{}", old_browser.text());
 }
