@@ -9,10 +9,10 @@ use crate::harness::{
     nobody, printed, program, request,
 };
 
-const TOKEN: &str = "9c1185a5c5e9fc54612808977ee8f548b2258d31";
+pub const TOKEN: &str = "9c1185a5c5e9fc54612808977ee8f548b2258d31";
 /// Where clients come from; the proxy comes from 127.0.0.1.
 const STRANGER: &str = "127.0.0.9";
-const OPERATOR: &str = "127.0.0.10";
+pub const OPERATOR: &str = "127.0.0.10";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const BAN: &[u8] = br#"{"key": "ip:203.0.113.7", "for": "1h"}"#;
 
@@ -161,7 +161,7 @@ fn without_a_token_nobody_is_an_operator_behind_a_proxy() {
 
 /// Signs in at the page on `https://localhost` with this port, sees what happens live, and bans an address.
 #[track_caller]
-fn operates_in_a_browser(front: SocketAddr, tollgate: &Tollgate) {
+pub fn operates_in_a_browser(front: SocketAddr, tollgate: &Tollgate) {
     let origin = format!("https://localhost:{}", front.port());
     let browser = Browser::open_at(&origin, "/bans", &["--ignore-certificate-errors"]);
     browser.comes_to("/login?next=%2Fbans");
@@ -182,7 +182,7 @@ fn operates_in_a_browser(front: SocketAddr, tollgate: &Tollgate) {
 
 /// Signs in by curl, as a browser does: the session that `front` sets.
 #[track_caller]
-fn session_by_curl(front: SocketAddr, authority: &Authority) -> String {
+pub fn session_by_curl(front: SocketAddr, authority: &Authority) -> String {
     let (origin, authority) = (format!("https://localhost:{}", front.port()), authority.file());
     let mut curl = program("curl", "curl");
     curl.args(["-sS", "-D", "-", "--max-time", "60", "--interface", OPERATOR, "-4"]);

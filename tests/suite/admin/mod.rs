@@ -1,7 +1,7 @@
 //! The admin port: its authorization, its API and its page.
 
 mod access;
-mod behind_proxy;
+pub mod behind_proxy;
 mod browser;
 mod configuration;
 mod explain;

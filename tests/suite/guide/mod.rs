@@ -1,6 +1,7 @@
 //! The guide in `docs`: whole, and true. What it says of other proxies (in front of Tollgate, behind it, and in its place) is run as it
 //! stands there, but for addresses and the paths of files.
 
+mod admin_port;
 mod commands;
 mod fronts;
 mod links;
