@@ -130,10 +130,11 @@ pub fn is_claim(name: &str) -> bool {
     // Hardly any field of a client begins with one of these letters.
     let claims: &[&str] = match name.as_bytes().first() {
         Some(b'c') => &CLAIMS_OF_C,
-        Some(b'f') => &["forwarded"],
-        // CGI programs read it as the variable HTTP_PROXY, the proxy for their own requests.
-        Some(b'p') => &["proxy"],
+        Some(b'f') => &["forwarded", "fastly-client-ip"],
+        // CGI programs read the first as the variable HTTP_PROXY, the proxy for their own requests.
+        Some(b'p') => &["proxy", "proxy-client-ip"],
         Some(b't') => &["true-client-ip"],
+        Some(b'w') => &["wl-proxy-client-ip"],
         Some(b'x') => return is_x_claim(name),
         _ => return false,
     };
@@ -154,11 +155,14 @@ fn is_x_claim(name: &str) -> bool {
         || is_method_override(name)
 }
 
-const CLAIMS_OF_X: [&str; 12] = [
+const CLAIMS_OF_X: [&str; 15] = [
     "x-forwarded",
     "x-real-ip",
     "x-client-ip",
     "x-cluster-client-ip",
+    "x-azure-clientip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
     // Some origins read the host, the path or the method from these, which would then differ from the matched ones.
     "x-host",
     "x-http-host-override",
@@ -211,13 +215,20 @@ mod tests {
             ("x-forwarded-proto", "https"),
             ("forwarded", "for=1.1.1.1"),
             ("x-real-ip", "1.1.1.1"),
+            ("x-edge-ip", "1.1.1.1"),
             ("fastly-client-ip", "1.1.1.1"),
+            ("proxy-client-ip", "1.1.1.1"),
+            ("wl-proxy-client-ip", "1.1.1.1"),
+            ("x-azure-clientip", "1.1.1.1"),
+            ("x-envoy-external-address", "1.1.1.1"),
+            ("x-original-forwarded-for", "1.1.1.1"),
             ("x-forwarded-client-cert", "Hash=1"),
             ("x_forwarded_client_cert", "Hash=1"),
             ("x.forwarded.for", "1.1.1.1"),
             ("x-forwarded~for", "1.1.1.1"),
             ("x!real+ip", "1.1.1.1"),
-            ("fastly.client-ip", "1.1.1.1"),
+            ("x.edge-ip", "1.1.1.1"),
+            ("wl_proxy_client_ip", "1.1.1.1"),
             ("client-cert", ":AA==:"),
             ("client_cert", ":AA==:"),
             ("client-cert-chain", ":AA==:"),
@@ -234,15 +245,15 @@ mod tests {
             ("from", "me@example.org"),
         ]);
         let kept = ["client-certs", "forwarded-by-me", "from"];
-        let fastly = claims("fastly-client-ip", "x-plan");
+        let edge = claims("x-edge-ip", "x-plan");
         let mut of_trusted = map.clone();
-        fastly.remove_from_head(&mut of_trusted, true, MethodOverride::Remove);
+        edge.remove_from_head(&mut of_trusted, true, MethodOverride::Remove);
         let misspelled = |map: &HeaderMap| {
             map.keys().filter(|name| name.as_str().contains(['_', '.', '~', '!', '+'])).count()
         };
-        assert_eq!((misspelled(&map), misspelled(&of_trusted)), (10, 0));
-        assert_eq!(of_trusted.len(), map.len() - 10);
-        fastly.remove_from_head(&mut map, false, MethodOverride::Remove);
+        assert_eq!((misspelled(&map), misspelled(&of_trusted)), (11, 0));
+        assert_eq!(of_trusted.len(), map.len() - 11);
+        edge.remove_from_head(&mut map, false, MethodOverride::Remove);
         assert_eq!(names(&map), [&kept[..], &["x-request-id"]].concat());
         map.insert("x_request_id", HeaderValue::from_static("abc"));
         claims("x-request-id", "x-plan").remove_from_head(&mut map, false, MethodOverride::Remove);

@@ -29,7 +29,7 @@ const LIMIT_OF_ANN: usize = 200;
 const LIMIT_OF_AN_ADDRESS: usize = 600;
 
 /// What a client may send, as lines of a request.
-const CLAIMS: [&[(&str, &str)]; 53] = [
+const CLAIMS: [&[(&str, &str)]; 59] = [
     &[("x-forwarded-for", "6.6.6.6")],
     &[("X-FORWARDED-FOR", "6.6.6.6, 127.0.0.1")],
     &[("x-forwarded-for", "127.0.0.1")],
@@ -54,6 +54,12 @@ const CLAIMS: [&[(&str, &str)]; 53] = [
     &[("true-client-ip", "6.6.6.6")],
     &[("cf-connecting-ip", "6.6.6.6")],
     &[("cf-connecting-ip", "6.6.6.6"), ("cf-connecting-ip", "6.6.6.6")],
+    &[("fastly-client-ip", "6.6.6.6")],
+    &[("proxy-client-ip", "6.6.6.6")],
+    &[("wl-proxy-client-ip", "6.6.6.6")],
+    &[("x-azure-clientip", "6.6.6.6")],
+    &[("x-envoy-external-address", "6.6.6.6")],
+    &[("x-original-forwarded-for", "6.6.6.6")],
     &[("x-user-id", "mallory")],
     &[("X-USER-ID", "mallory")],
     &[("x-user-id", "mallory"), ("x-user-id", "mallory")],
@@ -356,6 +362,34 @@ fn behind_envoy_clients_choose_nothing() {
     let _envoy = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     eventually("Envoy listens", || TcpStream::connect(front).is_ok());
     api.clients_choose_nothing(front);
+}
+
+#[test]
+fn every_page_removes_the_address_fields_of_other_fronts() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fronts");
+    let mut lists = 0;
+    for page in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = fs::read_to_string(&page).unwrap();
+        for list in text.split("\n  remove: [").skip(1).map(|rest| rest.split(']').next().unwrap()) {
+            lists += 1;
+            let names: Vec<_> = list.split(',').map(str::trim).collect();
+            for field in [
+                "client-ip",
+                "x-client-ip",
+                "x-cluster-client-ip",
+                "true-client-ip",
+                "fastly-client-ip",
+                "x-azure-clientip",
+                "proxy-client-ip",
+                "wl-proxy-client-ip",
+                "x-original-forwarded-for",
+                "x-envoy-external-address",
+            ] {
+                assert!(names.contains(&field), "{} does not remove {field}", page.display());
+            }
+        }
+    }
+    assert_eq!(lists, 12);
 }
 
 /// A Tollgate with every setting at its default in front of `behind`, as which a client asks with forged fields.

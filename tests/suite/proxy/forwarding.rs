@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::harness::{Client, Config, Origin, Tollgate};
 
 /// Everything by which a client could claim to be another.
-const CLAIMS: [(&str, &str); 19] = [
+const CLAIMS: [(&str, &str); 25] = [
     ("x-forwarded-for", "6.6.6.6"),
     ("X-Forwarded-For", "6.6.6.7"),
     ("X_Forwarded_For", "6.6.6.6"),
@@ -25,6 +25,12 @@ const CLAIMS: [(&str, &str); 19] = [
     ("true-client-ip", "6.6.6.6"),
     ("cf-connecting-ip", "6.6.6.6"),
     ("x-cluster-client-ip", "6.6.6.6"),
+    ("fastly-client-ip", "6.6.6.6"),
+    ("proxy-client-ip", "6.6.6.6"),
+    ("wl-proxy-client-ip", "6.6.6.6"),
+    ("x-azure-clientip", "6.6.6.6"),
+    ("x-envoy-external-address", "6.6.6.6"),
+    ("x-original-forwarded-for", "6.6.6.6"),
 ];
 
 /// What the origin learns of the client, sorted: `forwarded` and `x-forwarded-*`, of a client with
