@@ -1,6 +1,8 @@
 //! Keys that were made elsewhere: a table in CSV, with a header line. Pure.
 //!
-//! An exported table has hashes in place of keys, and can be imported again.
+//! An exported table has hashes in place of keys, and can be imported again. A spreadsheet takes some cells for formulas,
+//! and runs them (OWASP, *CSV Injection*). In a table, such a cell has a `'` before it, and so has one that begins with
+//! `'`s and goes on as such a cell: then it is clear which `'` is the table's.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -56,6 +58,9 @@ const EXPORTED: [&str; 13] = [
     "old_hash_created",
     "old_hash_expires",
 ];
+
+/// How a cell begins that a spreadsheet takes for a formula.
+const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
 
 /// The text of a key, which is wiped from memory, and never written to a log.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,9 +213,14 @@ fn check_header(header: &StringRecord) -> Result<(), Vec<LineError>> {
     }
 }
 
+fn is_formula(cell: &str) -> bool {
+    cell.trim_start_matches('\'').starts_with(FORMULA)
+}
+
 fn row(header: &StringRecord, record: &StringRecord) -> ImportRow {
     let mut row = ImportRow::default();
     for (column, cell) in header.iter().zip(record).filter(|(_, cell)| !cell.is_empty()) {
+        let cell = cell.strip_prefix('\'').filter(|rest| is_formula(rest)).unwrap_or(cell);
         let text = || Some(cell.to_owned());
         match column {
             "id" => row.id = text(),
@@ -368,7 +378,7 @@ pub fn write_csv(keys: &[ApiKey]) -> Result<String, csv::Error> {
         let of_older =
             |cell: &dyn Fn(&KeySecret) -> String| older.iter().map(cell).collect::<Vec<_>>().join(";");
         let labels: Vec<String> = key.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        table.write_record([
+        let cells = [
             key.id.as_str(),
             &newest.map(|newest| newest.hash.to_string()).unwrap_or_default(),
             &key.customer,
@@ -382,7 +392,10 @@ pub fn write_csv(keys: &[ApiKey]) -> Result<String, csv::Error> {
             &of_older(&|older| older.hash.to_string()),
             &of_older(&|older| time(older.created)),
             &of_older(&|older| older.expires.map(time).unwrap_or_default()),
-        ])?;
+        ];
+        table.write_record(
+            cells.map(|cell| if is_formula(cell) { format!("'{cell}") } else { cell.to_owned() }),
+        )?;
     }
     let bytes = table.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -503,6 +516,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_spreadsheet_would_run_begins_with_a_quote_in_a_table_and_not_in_a_record() {
+        for (name, cell) in [
+            ("=1+1", "'=1+1"),
+            ("+49 30", "'+49 30"),
+            ("-", "'-"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("＝1", "'＝1"),
+            ("'=1", "''=1"),
+            ("''-1", "'''-1"),
+            ("'a", "'a"),
+            ("'", "'"),
+            ("a=1", "a=1"),
+        ] {
+            let fields = KeyFields { customer: name.into(), id: Some("-x".into()), ..KeyFields::default() };
+            let (key, _) = operations::create(fields, "tgk", NOW).unwrap();
+            let table = write_csv(std::slice::from_ref(&key)).unwrap();
+            assert!(table.contains("\n'-x,") && table.contains(&format!(",{cell},")), "{name}: {table}");
+            let rows = read_csv(table.as_bytes()).unwrap();
+            assert_eq!(check_rows(&rows, NOW).unwrap()[0].1, key, "{name}");
+        }
+    }
+
+    #[test]
     fn too_many_keys_are_refused() {
         let row = ImportRow::default();
         assert!(check_rows(&vec![row; MAX_IMPORTED + 1], NOW).is_err());
@@ -510,8 +546,9 @@ mod tests {
         assert!(read_csv(table.as_bytes()).unwrap_err()[0].message.contains("in several parts"));
     }
 
+    /// Often with a beginning that spreadsheets would run, or that an exported table may have had.
     fn text() -> impl Strategy<Value = String> {
-        "[ -~äß\u{202e}\"',]{0,20}".prop_map(|text| text.trim().replace(';', ","))
+        "(|[=+@＝'-]{1,3})[ -~äß\u{202e}\"',]{0,20}".prop_map(|text| text.trim().replace(';', ","))
     }
 
     prop_compose! {
@@ -541,6 +578,9 @@ mod tests {
         #[test]
         fn an_exported_table_can_be_imported(keys in proptest::collection::vec(key(), 1..5)) {
             let table = write_csv(&keys).unwrap();
+            for record in csv::Reader::from_reader(table.as_bytes()).records() {
+                prop_assert!(record.unwrap().iter().all(|cell| !cell.starts_with(['=', '+', '-', '@', '＝'])));
+            }
             let rows = read_csv(table.as_bytes()).unwrap();
             let again: Vec<_> = check_rows(&rows, NOW).unwrap().into_iter().map(|(_, key)| key).collect();
             prop_assert_eq!(again, keys);
