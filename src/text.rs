@@ -36,6 +36,21 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
+/// `text` as a scalar of YAML in double quotes, in which invisible characters are escaped.
+pub fn yaml_quoted(text: &str) -> String {
+    let mut out = String::new();
+    // JSON is YAML, but for surrogates: a character above U+FFFF has one escape.
+    for character in serde_json::Value::from(text).to_string().chars() {
+        // Writing to a string does not fail.
+        let _ = match u32::from(character) {
+            _ if !is_invisible(character) => write!(out, "{character}"),
+            code @ 0..=0xffff => write!(out, "\\u{code:04x}"),
+            code => write!(out, "\\U{code:08x}"),
+        };
+    }
+    out
+}
+
 /// `1 request`, `2 requests`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
@@ -93,6 +108,21 @@ mod tests {
         }
         for character in " aß\u{301}日😀ا\u{a0}".chars() {
             assert!(!is_invisible(character), "{character:?}");
+        }
+    }
+
+    #[test]
+    fn quoted_text_is_read_as_it_was_and_shows_nothing_invisible() {
+        for text in [
+            "",
+            "a\"b\\c: #",
+            "\0\t\r\n\x1b\x7f\u{85}",
+            "ß日😀",
+            "\u{202e}\u{2028}\u{feff}\u{e0041}\u{1d173}",
+        ] {
+            let quoted = yaml_quoted(text);
+            assert!(!quoted.contains(is_invisible), "{quoted}");
+            assert_eq!(serde_yaml::from_str::<String>(&quoted).unwrap(), text, "{quoted}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::{fmt::Write, ops::Range};
 use jiff::Timestamp;
 
 use super::ApiKey;
+use crate::text::yaml_quoted;
 
 /// Why the text can't be changed here; an editor can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -171,14 +172,14 @@ fn entry(key: &ApiKey, indent: &str) -> String {
     text
 }
 
-/// A text as YAML: plain if no reader could take it for anything else, else in quotes, as in JSON.
+/// A text as YAML: plain if no reader could take it for anything else, else in quotes.
 fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&&*text.to_lowercase());
     match is_plain {
         true => text.to_owned(),
-        false => serde_json::Value::from(text).to_string(),
+        false => yaml_quoted(text),
     }
 }
 

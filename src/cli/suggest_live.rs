@@ -10,7 +10,10 @@ use super::{
     client::{self, AdminConnection, AdminError, Options},
     terminal::{printable, printable_json},
 };
-use crate::admin::dto::{LimitPeaks, Policies, Policy, PolicyPeaks};
+use crate::{
+    admin::dto::{LimitPeaks, Policies, Policy, PolicyPeaks},
+    text::yaml_quoted,
+};
 
 /// The share of the clients that a limit spares, in percent.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -185,7 +188,7 @@ fn yaml_text(name: &str) -> String {
     let is_text = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.ends_with(':');
     match name.chars().all(is_plain) && is_text && !is_word {
         true => name.to_owned(),
-        false => serde_json::Value::from(name).to_string(),
+        false => yaml_quoted(name),
     }
 }
 

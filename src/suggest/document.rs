@@ -11,7 +11,10 @@ use super::{
         Suggestion,
     },
 };
-use crate::config::model::{KeyPart, KeyRecipe};
+use crate::{
+    config::model::{KeyPart, KeyRecipe},
+    text::yaml_quoted,
+};
 
 /// The width of the longest bar of a histogram.
 const BAR: usize = 40;
@@ -40,8 +43,7 @@ fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/*-_.".contains(c);
     match text.starts_with('/') && text.chars().all(is_plain) {
         true => text.to_owned(),
-        // A string can always be written as JSON, which is YAML.
-        false => serde_json::to_string(text).unwrap_or_default(),
+        false => yaml_quoted(text),
     }
 }
 

@@ -100,6 +100,7 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
             "config",
             "config::model",
             "telemetry",
+            "text",
         ],
     ),
     ("access_logs", &["limit", "file"]),
@@ -173,7 +174,7 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
     ),
     // It is declared together with how it is written and read; nobody else knows that.
     ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls", "response_cost"]),
-    ("api_keys", &["changes", "file"]),
+    ("api_keys", &["changes", "file", "text"]),
     ("changes", &[]),
     ("tls", &[]),
     ("jwt_keys", &[]),

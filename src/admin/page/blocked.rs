@@ -95,7 +95,7 @@ fn filter(context: &HandlerContext, query: &BlockedQuery, errors: &FieldErrors) 
     html! {
         form.filter role="search" method="get" action="/blocked" data-keep {
             label { span { "Address or prefix" }
-                input type="search" name="prefix" value=[query.prefix.as_ref().or(written)] placeholder="203.0.113.0/24" autocomplete="off" spellcheck="false"
+                input type="search" name="prefix" value=[query.prefix.as_ref().or(written).map(|text| escape_invisible(text))] placeholder="203.0.113.0/24" autocomplete="off" spellcheck="false"
                     aria-invalid=[is_invalid(&errors.prefix)] aria-describedby=[errors.prefix.is_some().then_some("wrong-prefix")];
                 (field_error("wrong-prefix", &errors.prefix))
             }

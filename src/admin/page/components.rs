@@ -114,7 +114,7 @@ pub(super) fn endpoint_badge(state: &str, reason: Option<&str>) -> Markup {
 /// Names of policies and the like, each in a chip.
 pub(super) fn chips(names: &[String]) -> Markup {
     html! {
-        span.chips { @for name in names { span.chip { (name) } } }
+        span.chips { @for name in names { span.chip { (escape_invisible(name)) } } }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::components::percent_encode;
+use super::{components::percent_encode, format::escape_invisible};
 
 /// Durations offered for a ban: the value sent, and its label.
 const DURATIONS: [(&str, &str); 6] = [
@@ -47,7 +47,7 @@ pub(super) fn ban(key: &str) -> Markup {
     html! {
         dialog #ban aria-labelledby="ban-title" data-keep {
             form data-api="POST" action="/v1/bans" data-said="ban" {
-                h2 #ban-title { "Ban " span.mono { (key) } "?" }
+                h2 #ban-title { "Ban " span.mono { (escape_invisible(key)) } "?" }
                 p { "All its requests are denied on all instances until the ban ends or is lifted." }
                 input type="hidden" name="key" value=(key);
                 (duration_and_reason())

@@ -19,7 +19,7 @@ use super::{
         problem::Problem,
     },
     bans, components,
-    format::{format_count, humanize_duration},
+    format::{escape_invisible, format_count, humanize_duration},
     layout::{NavItem, Page, PageFrame},
 };
 use crate::config::model::Listener;
@@ -116,7 +116,7 @@ fn view(
                 div.bar-head { h2 #answer { "Answer" } }
                 @match result {
                     None => div.card { (components::empty_state("No request yet", "The client address, the route and every limit that is checked are shown here.")) },
-                    Some(Err(problem)) => div.card.pad role="alert" { p.error { (problem.detail()) } },
+                    Some(Err(problem)) => div.card.pad role="alert" { p.error { (escape_invisible(problem.detail())) } },
                     Some(Ok(explanation)) => (answer(&explanation, now)),
                 }
             }
@@ -129,14 +129,14 @@ fn request_form(form: &ExplainForm, listeners: &[Listener]) -> Markup {
     html! {
         form.card.pad.stack method="get" action="/explain" data-keep {
             label { span { "URL" }
-                input type="text" name="url" required value=(form.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false" aria-describedby="seen";
+                input type="text" name="url" required value=(escape_invisible(&form.url)) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false" aria-describedby="seen";
             }
             div.pair {
                 label { span { "Method" }
                     select name="method" { @for method in METHODS { option selected[form.method == method] { (method) } } }
                 }
                 label { span { "Peer address" }
-                    input type="text" name="peer" value=(form.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
+                    input type="text" name="peer" value=(escape_invisible(&form.peer)) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
                 }
             }
             @if listeners.len() > 1 {
@@ -165,7 +165,7 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                 @if let Some(status) = explanation.status { span.faint { "status " (status) } }
             }
             dl.facts.reasons {
-                @if let Some(AssumedHost { host, because }) = &explanation.assumed_host { (fact("Host", &html! { (host) }, because)) }
+                @if let Some(AssumedHost { host, because }) = &explanation.assumed_host { (fact("Host", &components::untrusted(host), because)) }
                 @if let Some(AssumedListener { listener, because }) = &explanation.assumed_listener { (fact("Listener", &html! { (listener) }, because)) }
                 (fact("Client address", &html! { (components::address_link(&explanation.client_address.address)) }, &explanation.client_address.because))
                 (fact("User", &components::user_link(explanation.user.user.as_deref()), &explanation.user.because))
@@ -207,14 +207,14 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
 
 fn fact(name: &str, value: &Markup, because: &str) -> Markup {
     html! {
-        div { dt { (name) } dd { (value) @if !because.is_empty() { p.faint { (because) } } } }
+        div { dt { (escape_invisible(name)) } dd { (value) @if !because.is_empty() { p.faint { (escape_invisible(because)) } } } }
     }
 }
 
 fn header_changes(changes: &[HeaderChange]) -> Markup {
     html! {
         @for HeaderChange { change, name, value } in changes {
-            div { (change) " " (name) @if let Some(value) = value { ": " (components::untrusted(value)) } }
+            div { (change) " " (escape_invisible(name)) @if let Some(value) = value { ": " (components::untrusted(value)) } }
         }
     }
 }

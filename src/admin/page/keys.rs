@@ -22,7 +22,7 @@ use super::{
     },
     components::{self, percent_encode},
     dialogs,
-    format::format_count,
+    format::{escape_invisible, format_count},
     layout::{NavItem, Page, PageFrame},
 };
 use crate::{
@@ -173,10 +173,10 @@ fn filter(query: &KeysQuery) -> Markup {
     html! {
         form.filter role="search" method="get" action="/keys" data-keep {
             label { span { "Customer" }
-                input type="search" name="customer" value=[&query.customer] autocomplete="off" spellcheck="false";
+                input type="search" name="customer" value=[query.customer.as_deref().map(escape_invisible)] autocomplete="off" spellcheck="false";
             }
             label { span { "Plan" }
-                input type="search" name="plan" value=[&query.plan] autocomplete="off" spellcheck="false";
+                input type="search" name="plan" value=[query.plan.as_deref().map(escape_invisible)] autocomplete="off" spellcheck="false";
             }
             @if let Some(state) = query.state { input type="hidden" name="state" value=(state.name()); }
             button.primary type="submit" { "Search" }
@@ -242,7 +242,7 @@ fn state(key: &ApiKey, now: i64) -> Markup {
     html! {
         @match key.state.as_str() {
             "active" => span.badge.good { "active" },
-            "revoked" => span.badge.bad title=[key.revoked.as_ref().map(|revoked| &revoked.reason)] { "revoked" },
+            "revoked" => span.badge.bad title=[key.revoked.as_ref().map(|revoked| escape_invisible(&revoked.reason))] { "revoked" },
             state => span.badge.warn { (state) },
         }
         @if key.state == "active" && let Some(expires) = &key.expires { span.faint { " for " (components::time_left(expires, now)) } }

@@ -226,7 +226,7 @@ fn problem_page(problem: &Problem) -> Page {
     };
     let body = html! {
         div.head { h1 { (title) } }
-        div.card.pad role="alert" { p { (problem.detail()) } p { a href="/" { "Back to the overview" } } }
+        div.card.pad role="alert" { p { (escape_invisible(problem.detail())) } p { a href="/" { "Back to the overview" } } }
     };
     Page { title: title.to_owned(), body }
 }

@@ -115,7 +115,7 @@ fn form(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Ma
     html! {
         form.filter method="get" action={ "/policies/" (components::percent_encode(&peaks.policy)) } data-keep {
             label { span { "What would a limit of … do?" }
-                input name="limit" inputmode="numeric" value=(query.limit) placeholder="100" autocomplete="off"
+                input name="limit" inputmode="numeric" value=(escape_invisible(&query.limit)) placeholder="100" autocomplete="off"
                     aria-invalid=[problem.map(|_| "true")] aria-describedby=[problem.map(|_| "wrong-limit")];
                 @if let Some(problem) = problem { span.error #wrong-limit role="alert" { (escape_invisible(problem.detail())) } }
             }

@@ -1,9 +1,12 @@
 //! The pages as browsers request them.
 
-use super::super::testing::Harness;
-use crate::telemetry::{
-    metrics::{StoreFacts, StoreTopology},
-    testing::cluster,
+use super::super::testing::{Harness, NOW};
+use crate::{
+    api_keys::operations,
+    telemetry::{
+        metrics::{StoreFacts, StoreTopology},
+        testing::cluster,
+    },
 };
 
 #[test]
@@ -47,6 +50,36 @@ fn assets_are_cached_until_their_content_changes() {
     }
     assert!(found >= 3);
     harness.get("/assets/secrets.txt").is_problem(404);
+}
+
+#[test]
+fn no_page_turns_the_direction_of_text_around() {
+    let harness = Harness::start(None);
+    let fields = operations::KeyFields {
+        customer: "acme\u{202e}".into(),
+        name: "CI\u{202e}".into(),
+        plan: Some("pro\u{202e}".into()),
+        ..<_>::default()
+    };
+    let (key, _) = operations::create(fields, "tgk", NOW).unwrap();
+    harness.api_keys.put(operations::revoke(&key, "leaked\u{202e}", NOW).unwrap()).unwrap();
+    for target in [
+        "/keys",
+        "/keys?customer=X",
+        "/keys?plan=X",
+        "/blocked?prefix=X",
+        "/blocked?policy=X",
+        "/blocked/X",
+        "/explain?url=http://a/&peer=X",
+        "/explain?url=http://X/",
+        "/explain?url=X",
+        "/policies/X",
+        "/policies/per-ip?limit=X",
+        "/X",
+    ] {
+        let page = harness.send("GET", &target.replace('X', "%E2%80%AEevil"), "accept: text/html\r\n").body;
+        assert!(page.contains("<h1") && !page.contains('\u{202e}'), "{target}: {page}");
+    }
 }
 
 #[test]

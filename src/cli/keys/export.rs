@@ -1,13 +1,19 @@
 //! `tollgate keys export`: the keys with their hashes.
 
-use std::{io, process::ExitCode};
+use std::{
+    io::{self, IsTerminal, stdout},
+    process::ExitCode,
+};
 
 use clap::{ValueEnum, ValueHint};
 use http::Method;
 use jiff::Timestamp;
 use tokio::runtime;
 
-use super::super::client::{self, AdminConnection, AdminError, EXIT_CODES, Options, with_timeout};
+use super::super::{
+    client::{self, AdminConnection, AdminError, EXIT_CODES, Options, with_timeout},
+    terminal::{printable_json, printable_lines},
+};
 use crate::{
     admin::dto,
     api_keys::{ApiKey, KeyHash, KeySecret, KeyState, file_text, write_csv},
@@ -49,9 +55,8 @@ pub(super) fn run(args: &ExportArgs) -> ExitCode {
 fn output(args: &ExportArgs) -> Result<String, AdminError> {
     let keys = runtime::Builder::new_current_thread().enable_all().build()?.block_on(all(args))?;
     if args.options.json {
-        return Ok(
-            serde_json::to_string(&dto::ApiKeys { keys, cursor: None }).map_err(io::Error::from)? + "\n"
-        );
+        let json = serde_json::to_string(&dto::ApiKeys { keys, cursor: None }).map_err(io::Error::from)?;
+        return Ok(printable_json(&json) + "\n");
     }
     let foreign = |key: &dto::ApiKey| AdminError::NotTollgate {
         admin: args.options.admin.clone(),
@@ -60,7 +65,11 @@ fn output(args: &ExportArgs) -> Result<String, AdminError> {
     let keys: Vec<ApiKey> =
         keys.iter().map(|key| record(key).ok_or_else(|| foreign(key))).collect::<Result<_, _>>()?;
     match args.format {
-        ExportFormat::Csv => write_csv(&keys).map_err(|error| io::Error::other(error).into()),
+        ExportFormat::Csv => {
+            let table = write_csv(&keys).map_err(io::Error::other)?;
+            // CSV has no escapes: a file gets names as they are, so that they can be imported.
+            Ok(if stdout().is_terminal() { printable_lines(&table) + "\n" } else { table })
+        }
         ExportFormat::Yaml => Ok(file_text::whole(&keys)),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::super::client::AdminError;
+use super::super::{client::AdminError, terminal::printable};
 use crate::{
     api_keys::{
         ApiKey,
@@ -119,7 +119,7 @@ pub(super) fn create(
     let said = format!(
         "Key {} of {} was written to {}. It can't be shown again.\n{NEXT}",
         key.id,
-        key.customer,
+        printable(&key.customer),
         path.display()
     );
     let text = file_text::append(&file.text, &key);
@@ -168,8 +168,9 @@ pub(super) fn revoke(path: &Path, id: &str, reason: &str) -> Result<String, Admi
     operations::revoke(key, reason, now.as_microsecond()).map_err(refused)?;
     let date = now.strftime("%Y-%m-%d");
     let note = format!("{id} of {} was revoked on {date}: {reason}", key.customer);
-    let note = (!reason.is_empty()).then_some(note.as_str());
-    let text = file_text::remove(&file.text, nth, file.keys.len(), note);
+    // YAML takes U+2028 for the end of the comment.
+    let note = (!reason.is_empty()).then_some(printable(&note));
+    let text = file_text::remove(&file.text, nth, file.keys.len(), note.as_deref());
     let mut keys = file.keys.clone();
     keys.remove(nth);
     file.write(text, &keys)?;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     admin::keys::keyed,
-    harness::{Config, Origin, Tollgate, eventually, get, tollgate_in},
+    harness::{Config, Origin, Terminal, Tollgate, command, eventually, get, tollgate_in},
 };
 
 fn status(tollgate: &Tollgate, key: &str) -> u16 {
@@ -116,6 +116,43 @@ fn what_is_exported_can_be_imported_elsewhere() {
     fs::write(directory.path().join("keys.yaml"), &yaml).unwrap();
     let by_file = by_file(&origin, directory.path());
     assert_eq!(status(&by_file, &key), 200);
+}
+
+#[test]
+fn a_name_neither_runs_in_a_spreadsheet_nor_turns_text_around_and_is_exported_as_it_is() {
+    let origin = Origin::ok();
+    let one = keyed(&origin, None, "");
+    for customer in ["=1+1", "'=1+1", "acme\u{202e}\u{e0041}"] {
+        assert_eq!(one.command(&["keys", "create", "--customer", customer]).code, Some(0));
+    }
+    let customers = |tollgate: &Tollgate| {
+        let keys = tollgate.admin("GET", "/v1/keys").json()["keys"].clone();
+        let mut customers: Vec<String> =
+            keys.as_array().unwrap().iter().map(|key| key["customer"].to_string()).collect();
+        customers.sort_unstable();
+        customers
+    };
+    let table = one.command(&["keys", "export"]).stdout;
+    assert!(table.contains(",'=1+1,") && table.contains(",''=1+1,") && !table.contains(",=1+1"), "{table}");
+    let other = keyed(&origin, None, "");
+    let file = other.directory().join("keys.csv");
+    fs::write(&file, &table).unwrap();
+    assert_eq!(other.command(&["keys", "import", file.to_str().unwrap()]).stdout, "3 keys imported.\n");
+    assert_eq!(customers(&other), customers(&one));
+
+    let directory = TempDir::new().unwrap();
+    let yaml = one.command(&["keys", "export", "--format", "yaml"]).stdout;
+    fs::write(directory.path().join("keys.yaml"), &yaml).unwrap();
+    assert_eq!(customers(&by_file(&origin, directory.path())), customers(&one));
+    let json = one.command(&["keys", "export", "--json"]).stdout;
+    for shown in [yaml, json, one.command(&["keys", "list"]).stdout] {
+        assert!(shown.contains("202e") && !shown.contains(['\u{202e}', '\u{e0041}']), "{shown}");
+    }
+    // A terminal gets the table as it can be read, a file as it is.
+    let terminal = Terminal::open(20, 400);
+    let mut export = command(Path::new("."));
+    let _export = terminal.run(export.args(["keys", "export", "--admin", &one.admin.to_string()]));
+    eventually("the table is shown", || terminal.text().contains(r"acme\u{202e}\u{e0041}"));
 }
 
 #[test]

@@ -26,6 +26,10 @@ function span(milliseconds) {
 // All times are in UTC, as in the log and the commands.
 const utc = (time) => `${time.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
+// Escapes characters that are invisible or change the direction of text, as the server does.
+const printable = (text) =>
+  text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
+
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -57,7 +61,7 @@ lookUp("theme")?.addEventListener("click", (event) => {
 
 let silence;
 function say(text) {
-  said.textContent = text;
+  said.textContent = printable(text);
   clearTimeout(silence);
   silence = setTimeout(() => { said.textContent = ""; }, 8000);
 }
@@ -149,9 +153,9 @@ function forceButton(form, text) {
 const FORCEABLE = {
   /// Lists whom a ban would shut out besides a client.
   "urn:tollgate:problem:far-reaching-ban"(form, error, problem) {
-    const key = form.elements.key.value;
+    const key = printable(form.elements.key.value);
     const list = document.createElement("ul");
-    for (const one of problem.shutsOut) list.append(Object.assign(document.createElement("li"), { textContent: one }));
+    for (const one of problem.shutsOut) list.append(Object.assign(document.createElement("li"), { textContent: printable(one) }));
     error.replaceChildren(`A ban of ${key} would shut out:`, list, forceButton(form, `Ban ${key} all the same`));
   },
   "urn:tollgate:problem:last-endpoint"(form, error) {
@@ -187,7 +191,7 @@ async function submit(form, more = {}) {
     await refresh();
   } catch (problem) {
     if (FORCEABLE[problem.type]) FORCEABLE[problem.type](form, error, problem);
-    else error.textContent = problem.message;
+    else error.textContent = printable(problem.message);
     error.hidden = false;
     if (problem.isOutdated) await refresh();
   } finally {
@@ -216,7 +220,7 @@ function openDialog(button) {
   const error = dialog.querySelector(".error");
   if (error) error.hidden = true;
   if (button.dataset.about) {
-    for (const place of all("[data-about-here]", dialog)) place.textContent = button.dataset.about;
+    for (const place of all("[data-about-here]", dialog)) place.textContent = printable(button.dataset.about);
     const form = dialog.querySelector("form");
     if (form.dataset.path) form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about) + (form.dataset.pathEnd ?? ""));
     form.dataset.version = button.dataset.version ?? "";

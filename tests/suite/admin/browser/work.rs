@@ -211,6 +211,9 @@ fn a_client_is_banned_and_unbanned() {
     browser.write("form.stack [name=key]", "user:eve");
     browser.click("form.stack [type=submit]");
     browser.shows("main table", "user:eve");
+    browser.write("form.stack [name=key]", "user:\u{202e}eve");
+    browser.click("form.stack [type=submit]");
+    browser.shows("#said", r"user:\u{202e}eve is banned until");
     browser.write("form.stack [name=key]", "ip:0.0.0.0/1");
     browser.click("form.stack [type=submit]");
     browser.shows("form.stack .error", "one in 2 of all IPv4 addresses");
