@@ -6,7 +6,7 @@
 -- ARGV[4…] for each: `give`, `merge`, `lift` or `forget`; the key; `e` or `s`; microseconds until it ends; microseconds
 --          since it began; the level, 0 if manual; the rule's name; and the JSON of the ban. For `lift`: the key, and
 --          microseconds since the bans were lifted: those that began later are kept. `forget` is a lift that is not
---          recorded
+--          recorded, and published as `forgotten`
 -- Reply    the changes as published; and the number of bans that found no room
 
 local WIDTH = 8
@@ -84,7 +84,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       remove_ladders(key)
     end
     if enforced or shadow then
-      publish_change(channel, new_epoch, 'lifted', key)
+      publish_change(channel, new_epoch, action == 'lift' and 'lifted' or 'forgotten', key)
     end
   elseif lasts > 0 then
     if action == 'give' then

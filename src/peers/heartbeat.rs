@@ -18,6 +18,7 @@ use super::{
 use crate::{
     limit::Clock,
     store::redis::{Failure, RoutedConnection, is_unknown_script},
+    telemetry::metrics::InstanceFacts,
 };
 
 pub(super) static HEARTBEAT: LazyLock<Script> =
@@ -74,7 +75,14 @@ impl<'a> Heartbeat<'a> {
         let sharing = self.instances.borrow_mut().report(instances, evicts, Instant::now());
         self.config.instances.set_count(instances, sharing);
         if let Some(introduction) = introduction {
-            *self.peers.lock() = Peers::new(&introduction, clock_offset, &introductions);
+            let peers = Peers::new(&introduction, clock_offset, &introductions);
+            let is_like = |of: &InstanceFacts| {
+                peers.own.as_ref().is_some_and(|own| own.configuration == of.configuration)
+            };
+            // Another one may not have introduced itself yet.
+            let are_alike = peers.others.iter().all(is_like) && peers.others.len() + 1 >= instances as usize;
+            self.config.bans.forget_names(are_alike);
+            *self.peers.lock() = peers;
         }
         Ok(())
     }

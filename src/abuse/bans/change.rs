@@ -37,6 +37,8 @@ pub enum BanChange {
     Banned(Ban),
     /// The bans of this key are lifted.
     Lifted(BannedKey),
+    /// The bans of this key have moved to another one.
+    Forgotten(BannedKey),
     /// This ban was removed to make room for others.
     Dropped { key: BannedKey, is_shadow: bool },
 }

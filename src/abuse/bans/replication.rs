@@ -74,6 +74,13 @@ impl BanTable {
             BanChange::Lifted(key) => {
                 self.lifts.lock().note(key.clone(), self.clock.now());
                 self.remove(&key);
+                if let Some(masked) = self.lifted_name(&key) {
+                    self.lift(&masked);
+                }
+            }
+            BanChange::Forgotten(key) => {
+                self.lifted_name(&key);
+                self.change_index(|index| index.remove_all(&key));
             }
             BanChange::Dropped { key, is_shadow } => {
                 self.change_index(|index| index.remove(&key, is_shadow));

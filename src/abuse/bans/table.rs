@@ -1,6 +1,7 @@
 //! All bans in force, shared by all workers.
 
 use std::{
+    collections::HashSet,
     net::IpAddr,
     sync::{
         Arc,
@@ -52,6 +53,10 @@ pub struct BanTable {
     pub(super) lifts: Mutex<Lifts>,
     /// The form of users in bans.
     pub(super) names: RwLock<UserNaming>,
+    /// Keys by name that hold here by the pseudonym, and that other instances may need.
+    named: Mutex<HashSet<BannedKey>>,
+    /// Whether operators were told that some do.
+    warned_of_names: AtomicBool,
 }
 
 /// A page of bans, the one that ends last first.
@@ -85,6 +90,8 @@ impl BanTable {
             outbox: Mutex::new(Outbox::new(MAX_UPDATES)),
             lifts: Mutex::default(),
             names: RwLock::default(),
+            named: Mutex::default(),
+            warned_of_names: AtomicBool::new(false),
         }
     }
 
@@ -213,7 +220,7 @@ impl BanTable {
     }
 
     /// Names users in the form that `names` gives from now on. If names are not stored, bans by name become bans by
-    /// pseudonym, on all instances.
+    /// pseudonym. Once all instances are alike, the names are forgotten.
     pub fn set_names(&self, names: UserNaming) {
         *self.names.write() = names.clone();
         self.announcements.audit.set_names(names);
@@ -231,8 +238,29 @@ impl BanTable {
                 index.insert(Arc::clone(&masked));
             });
             self.queue_update(BanUpdate::Merge(masked));
-            self.queue_update(BanUpdate::Forget(ban.key.clone()));
+            let mut named = self.named.lock();
+            if self.is_shared && named.len() < MAX_BANS {
+                named.insert(ban.key.clone());
+            }
         }
+    }
+
+    /// Forgets bans by name, unless another instance has another configuration: it may still name users.
+    pub fn forget_names(&self, are_alike: bool) {
+        let mut named = self.named.lock();
+        if are_alike {
+            named.drain().for_each(|key| self.queue_update(BanUpdate::Forget(key)));
+        } else if !named.is_empty() && !self.warned_of_names.swap(true, Relaxed) {
+            tracing::warn!(
+                "another instance may store the names of users, which this one hashes (abuse.users): bans by name are kept \
+                 for it until all instances have the same configuration"
+            );
+        }
+    }
+
+    /// Takes note that this key, by name, was lifted elsewhere. Returns the key that holds here.
+    pub(super) fn lifted_name(&self, key: &BannedKey) -> Option<BannedKey> {
+        self.named.lock().remove(key).then(|| key.masked(&self.names.read())).flatten()
     }
 
     /// Lifts the bans of a key, and removes its ladders. Returns the number of bans.
@@ -243,6 +271,10 @@ impl BanTable {
         }
         // Even if none is known here: other instances may have one, and also remove its ladders.
         self.queue_update(BanUpdate::Lift { key: key.clone(), at: now });
+        let names = self.names.read();
+        for named in self.named.lock().extract_if(|named| named.masked(&names).as_ref() == Some(key)) {
+            self.queue_update(BanUpdate::Lift { key: named, at: now });
+        }
         lifted
     }
 

@@ -26,7 +26,7 @@ pub(super) fn describe(reason: &str, by: &str) -> String {
 }
 
 /// Parses a message: `[EPOCH, NUMBER, "banned", MODE KEY, LASTS, AGO, LEVEL, DESCRIPTION]`, `[EPOCH, NUMBER, "dropped",
-/// MODE KEY]` or `[EPOCH, NUMBER, "lifted", KEY]`, all of them strings, times in microseconds. `now`: microseconds
+/// MODE KEY]`, `[EPOCH, NUMBER, "lifted", KEY]` or `[EPOCH, NUMBER, "forgotten", KEY]`, all of them strings, times in microseconds. `now`: microseconds
 /// since the Unix epoch, by this instance's clock.
 pub(super) fn parse(message: &[u8], now: i64) -> Option<(BanVersion, BanChange)> {
     // Owned strings: a string with escapes can't be borrowed.
@@ -46,6 +46,7 @@ pub(super) fn parse(message: &[u8], now: i64) -> Option<(BanVersion, BanChange)>
             BanChange::Dropped { key, is_shadow }
         }
         ["lifted", key] => BanChange::Lifted(BannedKey::from_canonical(key)?),
+        ["forgotten", key] => BanChange::Forgotten(BannedKey::from_canonical(key)?),
         _ => return None,
     };
     Some((version, change))

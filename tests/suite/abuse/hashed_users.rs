@@ -4,13 +4,16 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, on_each_store, request};
+use crate::harness::{
+    Client, Config, Deployment, Origin, Tollgate, eventually, on_each_store, on_topologies, request,
+};
 
 on_each_store!(
     a_hash_stands_for_every_user,
     users_that_are_off_are_limited_and_banned_all_the_same,
     bans_by_name_are_bans_by_hash_once_users_are_hashed,
 );
+on_topologies!(shared [server] bans_of_a_plain_instance_hold_there_and_at_a_hashed_one);
 
 /// In each name, and in nothing else.
 const NAME: &str = "-s3cret-name";
@@ -232,4 +235,49 @@ fn bans_by_name_are_bans_by_hash_once_users_are_hashed(redis: Option<&Deployment
     let other = Tollgate::start(config(&origin, Some(redis), HASHED));
     eventually("it has read them", || bans(&other).len() == 2);
     assert_eq!(status(&other, "acme"), 403);
+}
+
+fn bans_of_a_plain_instance_hold_there_and_at_a_hashed_one(redis: &Deployment) {
+    let origin = Origin::ok();
+    let plain = Tollgate::start(config(&origin, Some(redis), ""));
+    let ban = |user: &str| {
+        let banned = plain.command(&["ban", &format!("user:{user}{NAME}"), "--for", "1h"]);
+        assert_eq!(banned.code, Some(0), "{banned:?}");
+    };
+    let lifted = |at: &Tollgate, user: &str| {
+        assert_eq!(at.command(&["unban", &format!("user:{user}{NAME}")]).code, Some(0));
+    };
+    ban("before");
+    let hashed = Tollgate::start(config(&origin, Some(redis), HASHED));
+    ban("acme");
+    for user in ["before", "acme"] {
+        eventually("the ban holds at the hashed one", || status(&hashed, user) == 403);
+    }
+    let warns = |line: &String| line.contains("bans by name are kept for it");
+    eventually("it is warned of", || hashed.log().iter().any(warns));
+    // Its bans are read anew, and nothing of the plain one is gone.
+    assert_eq!(["before", "acme"].map(|user| status(&plain, user)), [403, 403]);
+    assert_eq!(bans(&hashed).iter().filter(|key| !key.starts_with("user:hmac:")).count(), 0);
+
+    // A lift at either one is a lift at both.
+    lifted(&plain, "acme");
+    lifted(&hashed, "before");
+    for user in ["before", "acme"] {
+        for tollgate in [&plain, &hashed] {
+            eventually("the ban is lifted", || status(tollgate, user) == 200);
+        }
+    }
+
+    // Once all are alike, no name is left.
+    ban("eve");
+    let file = plain.directory().join("proxy.yaml");
+    let yaml = fs::read_to_string(&file).unwrap();
+    fs::write(&file, yaml + HASHED).unwrap();
+    assert_eq!(plain.command(&["reload"]).code, Some(0));
+    eventually("Redis knows no ban by name", || {
+        // A lift names whom it has freed for a day.
+        let is_of_ban = |line: &str| line.contains("{bans}:") && !line.contains("{bans}:lifts");
+        !dump(redis).lines().any(|line| is_of_ban(line) && line.contains(NAME))
+    });
+    assert_eq!([&plain, &hashed].map(|tollgate| status(tollgate, "eve")), [403, 403]);
 }
