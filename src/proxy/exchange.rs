@@ -479,7 +479,7 @@ impl Exchange {
         let tls = self.client.tls();
         let subject = self.client.certificate().map(TlsIdentity::subject);
         let subject = subject.and_then(|subject| self.telemetry.subject_names.log_name(subject));
-        self.telemetry.access_log.write(&Line {
+        let line = Line {
             time: self.time(),
             client: self.address,
             method: log.method.as_str().as_bytes(),
@@ -508,11 +508,22 @@ impl Exchange {
             source: self.verdict.source(),
             delay_millis: self.verdict.delay_millis(),
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
-            cost: self.reservation.as_ref().and_then(ReservationGuard::first_cost),
+            cost: None,
             trace_id: self.trace.as_ref().map(RequestTrace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: subject.as_deref().map(str::as_bytes),
-        });
+        };
+        match self.reservation.as_ref().and_then(|of| Some((of, of.first_cost()?))) {
+            None => self.telemetry.access_log.write(&line),
+            Some((_, (reserved, Some(charged)))) => {
+                self.telemetry.access_log.write(&Line { cost: Some((reserved, charged)), ..line });
+            }
+            // Its client has left, or its response broke off: the line waits for what it costs.
+            Some((reservation, (_, None))) => {
+                let line = self.telemetry.access_log.compose(&line);
+                reservation.set_line(line, Rc::clone(&self.telemetry));
+            }
+        }
     }
 
     #[cold]

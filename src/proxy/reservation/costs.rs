@@ -71,6 +71,7 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             request.costs().iter().map(ReservedCost::charge).collect();
         match charges {
             Some(charges) => {
+                request.settled();
                 let taken = self.close(&charges);
                 self.send(taken).await;
             }
@@ -93,6 +94,10 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         };
         let charges: SmallVec<[Charge; 1]> =
             request.costs().iter().map(|cost| cost.charge().unwrap_or_else(|| reserved(cost))).collect();
+        for (cost, charge) in request.costs().iter().zip(&charges) {
+            cost.set_charge(*charge);
+        }
+        request.settled();
         let taken = self.close(&charges);
         self.send(taken).await;
     }

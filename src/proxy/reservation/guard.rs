@@ -11,6 +11,8 @@ use std::{
 use crate::{
     config::model::{Measure, MissingCost, ResponseCost},
     limit::{Check, GrpcOutcome, ResponseStatus},
+    proxy::worker_telemetry::WorkerTelemetry,
+    telemetry::access_log::ComposedLine,
 };
 
 /// How far a request has got, as its reservation depends on it.
@@ -128,9 +130,21 @@ struct Progress {
     request_bytes: Cell<u64>,
     /// The most units of output that the request asks for.
     max_output: Cell<u64>,
+    /// The request's line of the access log, which waits for its cost.
+    line: RefCell<Option<(ComposedLine, Rc<WorkerTelemetry>)>>,
 }
 
 impl Progress {
+    /// Writes the line that waits for the cost.
+    fn write_line(&self) {
+        if let Some((line, telemetry)) = self.line.take()
+            && let Some(cost) = self.costs.first()
+        {
+            let charged = cost.charge().map_or(cost.units.get(), |charge| charge.units);
+            telemetry.access_log.write_composed(line, (cost.reserved, charged));
+        }
+    }
+
     fn set(&self, stage: RequestStage) {
         self.stage.set(stage);
         self.is_new.set(true);
@@ -147,7 +161,18 @@ impl Progress {
     }
 }
 
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.write_line();
+    }
+}
+
 impl RequestProgress {
+    /// The costs are final.
+    pub(super) fn settled(&self) {
+        self.0.write_line();
+    }
+
     /// The costs that the response tells.
     pub(super) fn costs(&self) -> &[ReservedCost] {
         &self.0.costs
@@ -204,6 +229,7 @@ impl ReservationGuard {
             costs,
             request_bytes: Cell::new(0),
             max_output: Cell::new(u64::MAX),
+            line: RefCell::new(None),
         });
         (Self(Rc::clone(&progress)), RequestProgress(progress))
     }
@@ -277,11 +303,15 @@ impl ReservationGuard {
         &self.0.costs
     }
 
-    /// The units that were reserved for the first of these costs, and what it was after all.
-    pub(in crate::proxy) fn first_cost(&self) -> Option<(u64, u64)> {
+    /// The units that were reserved for the first of these costs, and what it was after all, once that is known.
+    pub(in crate::proxy) fn first_cost(&self) -> Option<(u64, Option<u64>)> {
         let cost = self.0.costs.first()?;
-        let charged = cost.charge().map_or(cost.units.get(), |charge| charge.units);
-        Some((cost.reserved, charged))
+        Some((cost.reserved, cost.charge().map(|charge| charge.units)))
+    }
+
+    /// Sets the request's line of the access log, which is written once its cost is known.
+    pub(in crate::proxy) fn set_line(&self, line: ComposedLine, telemetry: Rc<WorkerTelemetry>) {
+        self.0.line.replace(Some((line, telemetry)));
     }
 
     /// Why the response does not tell a cost that it should, if its upstream is to blame.

@@ -43,10 +43,6 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if line.shadow_delay_millis > 0 {
         number(out, r#","shadow_delay_ms":"#, line.shadow_delay_millis.into());
     }
-    if let Some((reserved, charged)) = line.cost {
-        number(out, r#","reserved":"#, reserved);
-        number(out, r#","charged":"#, charged);
-    }
     if !line.retried.is_empty() {
         number(out, r#","tries":"#, line.retried.len() as u64 + 1);
         retried(out, line.retried);
@@ -66,7 +62,22 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if let Some(subject) = line.tls_subject {
         text(out, r#","tls_subject":"#, Some(subject));
     }
+    end(out, line.cost);
+}
+
+/// Ends a line with the units that its request had reserved, and what its response cost.
+fn end(out: &mut Vec<u8>, cost: Option<(u64, u64)>) {
+    if let Some((reserved, charged)) = cost {
+        number(out, r#","reserved":"#, reserved);
+        number(out, r#","charged":"#, charged);
+    }
     out.extend_from_slice(b"}\n");
+}
+
+/// Adds the cost to a line that has none.
+pub(super) fn add_cost(line: &mut Vec<u8>, cost: (u64, u64)) {
+    line.truncate(line.len().saturating_sub(b"}\n".len()));
+    end(line, Some(cost));
 }
 
 // `name` includes the comma before it, its quotes and the colon after it, so that it is copied at once.

@@ -15,4 +15,4 @@ mod writer;
 
 pub use line::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name};
 pub use output::{AccessLogError, AccessLogHandle};
-pub use worker::WorkerLog;
+pub use worker::{ComposedLine, WorkerLog};

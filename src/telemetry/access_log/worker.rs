@@ -25,6 +25,13 @@ pub struct WorkerLog {
     metrics: Arc<Metrics>,
 }
 
+/// A line that is not written yet.
+#[derive(Debug)]
+pub struct ComposedLine {
+    text: Vec<u8>,
+    format: AccessLogFormat,
+}
+
 #[derive(Debug)]
 struct Buffer {
     text: Vec<u8>,
@@ -61,15 +68,33 @@ impl WorkerLog {
     /// Writes a line. Never waits.
     pub fn write(&self, line: &Line<'_>) {
         let mut buffer = self.buffer.borrow_mut();
-        let Buffer { text, lines, timestamps } = &mut *buffer;
-        match self.format.get() {
-            AccessLogFormat::Off => return,
-            AccessLogFormat::Json => json::write(text, line, timestamps),
-            AccessLogFormat::Combined => combined::write(text, line, timestamps),
+        let Buffer { text, timestamps, .. } = &mut *buffer;
+        compose(text, line, self.format.get(), timestamps);
+        self.end_line(&mut buffer);
+    }
+
+    /// Composes a line without a cost, which is to be written once the cost is known.
+    pub fn compose(&self, line: &Line<'_>) -> ComposedLine {
+        let (mut text, format) = (Vec::new(), self.format.get());
+        compose(&mut text, line, format, &mut self.buffer.borrow_mut().timestamps);
+        ComposedLine { text, format }
+    }
+
+    /// Writes a composed line. Never waits.
+    pub fn write_composed(&self, line: ComposedLine, cost: (u64, u64)) {
+        let ComposedLine { mut text, format } = line;
+        if format == AccessLogFormat::Json {
+            json::add_cost(&mut text, cost);
         }
-        *lines += 1;
-        if text.len() >= MAX_BUFFER {
-            self.hand_over(&mut buffer);
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.text.append(&mut text);
+        self.end_line(&mut buffer);
+    }
+
+    fn end_line(&self, buffer: &mut Buffer) {
+        buffer.lines += 1;
+        if buffer.text.len() >= MAX_BUFFER {
+            self.hand_over(buffer);
         }
     }
 
@@ -90,6 +115,14 @@ impl WorkerLog {
                 self.metrics.add_access_log_dropped(lines);
             }
         }
+    }
+}
+
+fn compose(text: &mut Vec<u8>, line: &Line<'_>, format: AccessLogFormat, timestamps: &mut TimestampCache) {
+    match format {
+        AccessLogFormat::Off => {}
+        AccessLogFormat::Json => json::write(text, line, timestamps),
+        AccessLogFormat::Combined => combined::write(text, line, timestamps),
     }
 }
 

@@ -4,9 +4,12 @@ use super::{
     EVENTS, answer_cost, chunk, chunked_head, left_in, logged, one_policy, path_of, settles, start, units,
     used, whole,
 };
-use crate::harness::{
-    Client, Deployment, Http2Client, Origin, Tollgate, becomes, eventually, in_runtime, on_each_store,
-};
+use crate::harness::{Client, Deployment, Http2Client, Origin, Tollgate, becomes, in_runtime, on_each_store};
+
+/// Requests whose clients have left, as far as Tollgate has noticed.
+fn missed(tollgate: &Tollgate) -> usize {
+    tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"4xx\"}") as usize
+}
 
 /// Answers once the test says so: `/N` with a cost of N.
 fn waiting() -> Origin {
@@ -32,11 +35,15 @@ fn the_response_is_waited_for_when_the_client_leaves_before_its_head(redis: Opti
         ));
         becomes(nth + 1, || origin.heads().len());
         client.reset();
-        eventually("the client is missed", || tollgate.stdout().len() == nth + 1);
+        becomes(nth + 1, || missed(&tollgate));
+
         becomes(100, || used(&tollgate, "tokens", &user));
+        assert_eq!(tollgate.stdout().len(), nth, "the line waits for the cost");
         origin.resume();
         becomes(cost, || used(&tollgate, "tokens", &user));
         becomes(0, || units(&tollgate, "tokens").open);
+        becomes(nth + 1, || tollgate.stdout().len());
+        assert_eq!(logged(&tollgate).last(), Some(&(Some(100), Some(cost))));
     }
     let found = units(&tollgate, "tokens");
     assert_eq!((found.charged, found.refunded, found.excess, found.missing), (2_142, 158, 1_900, 0));
@@ -55,7 +62,8 @@ fn so_it_is_when_a_client_of_http2_resets_its_stream(redis: Option<&Deployment>)
             becomes(nth + 1, || origin.heads().len());
             drop(sent);
             client.ping().await.unwrap();
-            eventually("the client is missed", || tollgate.stdout().len() == nth + 1);
+            becomes(nth + 1, || missed(&tollgate));
+
             becomes(100, || used(&tollgate, "tokens", &user));
             origin.resume();
             becomes(cost, || used(&tollgate, "tokens", &user));
@@ -93,7 +101,8 @@ fn a_long_response_is_read_to_its_number_when_the_client_has_left() {
         client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-user: {}\r\n\r\n", &path[1..]));
         becomes(nth + 1, || origin.heads().len());
         client.reset();
-        eventually("the client is missed", || tollgate.stdout().len() == nth + 1);
+        becomes(nth + 1, || missed(&tollgate));
+
         origin.resume();
         becomes(0, || units(&tollgate, "tokens").open);
         settles(&tollgate, "tokens", &path[1..], costs);
