@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     abuse::UserNaming,
-    limit::{ClearedLimit, LimitUsage, Policy, StoreAdmin},
+    limit::{ClearedLimit, LimitUsage, Policy, StoreAdmin, Unavailable},
     telemetry::time::format_duration,
 };
 
@@ -87,17 +87,23 @@ pub(super) async fn clear(
         let (key, policies, _) = policies_with_key(&config, &names, &query)?;
         let policies: Vec<Policy> =
             policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
-        let cleared = match context.store.clear(&policies, &key.text).await {
-            Ok(cleared) => cleared,
+        let left = "limits may be left in Redis";
+        let (cleared, redis_away) = match context.store.clear(&policies, &key.text).await {
+            Ok(cleared) => (cleared, false),
+            Err(Unavailable::ClearedHere(cleared)) => (cleared.0, true),
             Err(unavailable) => {
-                let done = "limits may be left in Redis";
-                context.audit(&by, "reset", &key.text, done);
-                return Err(Problem::partly_done(&unavailable, done));
+                context.audit(&by, "reset", &key.text, left);
+                return Err(Problem::partly_done(&unavailable, left));
             }
         };
         let of: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
-        context.audit(&by, "reset", &key.text, &of.into_iter().collect::<Vec<_>>().join(", "));
-        Ok(Json(dto::ResetLimits { cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect() }))
+        let mut of = of.into_iter().collect::<Vec<_>>().join(", ");
+        if redis_away {
+            of = format!("{of} at this instance; {left}");
+        }
+        context.audit(&by, "reset", &key.text, &of);
+        let cleared = cleared.into_iter().map(dto::ClearedLimit::from).collect();
+        Ok(Json(dto::ResetLimits { cleared, redis_away }))
     })
     .await
 }

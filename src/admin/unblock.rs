@@ -17,7 +17,7 @@ use crate::{
         self, Unblock,
         bans::{BanTable, BannedKey},
     },
-    limit::StoreAdmin,
+    limit::{StoreAdmin, Unavailable},
     telemetry::Event,
 };
 
@@ -63,6 +63,7 @@ async fn unblocked(
     let (cleared, unavailable) = match reset {
         Ok(cleared) => (cleared, None),
         // The bans are lifted nevertheless.
+        Err(Unavailable::ClearedHere(cleared)) => (cleared.0, Some(cleared.1)),
         Err(unavailable) => (Vec::new(), Some(unavailable)),
     };
     let key = BannedKey::Address(address);
@@ -70,16 +71,24 @@ async fn unblocked(
     if unavailable.is_none() && (is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty()) {
         // If Redis fails, the rest is done and audited nevertheless.
         published = context.peers.unblock(address, &by.0).await;
+    }
+    if unavailable.is_none() || !cleared.is_empty() {
         let now = state.clock.now();
         state.registry.unblock(address, Unblock { time: now, by: by.0.clone() }, now);
     }
     let bans_lifted = bans::lift_all(context, &key).await;
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    if let Some(unavailable) = unavailable {
+    if let Some(unavailable) = &unavailable {
         let place = if bans::is_sent(context).await { "" } else { " at this instance" };
-        let done = format!("limits may be left in Redis, {} lifted{place}", many(bans_lifted, "ban"));
+        let limits = match cleared.len() as u64 {
+            0 => String::new(),
+            count => format!("{} cleared at this instance, ", many(count, "limit")),
+        };
+        let done = format!("{limits}limits may be left in Redis, {} lifted{place}", many(bans_lifted, "ban"));
         context.audit(by, "unblock", &shown, &done);
-        return Err(Problem::partly_done(&unavailable, &done));
+        if cleared.is_empty() {
+            return Err(Problem::partly_done(unavailable, &done));
+        }
     }
     let mut still_banned = state.bans.covering(address);
     still_banned.retain(|ban| !ban.is_shadow);
@@ -100,7 +109,9 @@ async fn unblocked(
     let others: BTreeSet<_> = others.map(|limit| names.mask_key(&limit.identifier).into_owned()).collect();
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
-    context.audit(by, "unblock", &shown, &detail);
+    if unavailable.is_none() {
+        context.audit(by, "unblock", &shown, &detail);
+    }
     published?;
     // If instances share limits, each publishes this event when it reads the unblock, including this one.
     if state.store_facts.shared.is_none() {
@@ -110,6 +121,7 @@ async fn unblocked(
     Ok(dto::Unblocked {
         address: shown.to_string(),
         shared,
+        redis_away: unavailable.is_some(),
         cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect(),
         bans_lifted,
         records_kept: records,

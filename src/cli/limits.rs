@@ -78,12 +78,25 @@ fn reset(key: &str, limits: &ResetLimits) -> String {
     if limits.cleared.is_empty() {
         return nothing_used(key);
     }
-    format!("These limits were reset, on every instance:\n\n{}", cleared_table(&limits.cleared))
+    let place = if limits.redis_away { "at this instance" } else { "on every instance" };
+    let left = only_here(limits.redis_away);
+    format!("These limits were reset, {place}:\n\n{}{left}", cleared_table(&limits.cleared))
 }
 
 /// The cleared limits, one row each.
 pub(super) fn cleared_table(cleared: &[ClearedLimit]) -> String {
     table(["POLICY", "KEY"], cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]))
+}
+
+/// What is left to do if limits were cleared at this instance alone.
+pub(super) fn only_here(redis_away: bool) -> &'static str {
+    match redis_away {
+        true => {
+            "\nRedis is away: they were cleared at this instance alone, and may be left in Redis and at other instances.\n\
+             Repeat the command there, and once Redis is back.\n"
+        }
+        false => "",
+    }
 }
 
 fn nothing_used(key: &str) -> String {

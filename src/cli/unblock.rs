@@ -7,7 +7,7 @@ use http::Method;
 
 use super::{
     client::{self, AdminError, EXIT_CODES, Options, unshared},
-    limits::cleared_table,
+    limits::{cleared_table, only_here},
     terminal::{moment, printable},
 };
 use crate::admin::dto::Unblocked;
@@ -52,7 +52,8 @@ fn describe(unblocked: &Unblocked) -> String {
         [] => "There was no limit of its own to clear.\n".to_owned(),
         cleared => {
             let head = if is_free { format!("{address} is unblocked. ") } else { String::new() };
-            format!("{head}Cleared limits:\n\n{}", cleared_table(cleared))
+            let left = only_here(unblocked.redis_away);
+            format!("{head}Cleared limits:\n\n{}{left}", cleared_table(cleared))
         }
     };
     if unblocked.bans_lifted > 0 {

@@ -155,7 +155,11 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         // After the store has cleared the limits, not before: until then it denies, and the denial would be cached.
         self.shared.instances.invalidate();
         let mut cleared = here;
-        cleared.extend(there?);
+        match there {
+            Ok(there) => cleared.extend(there),
+            Err(unavailable) if cleared.is_empty() => return Err(unavailable),
+            Err(unavailable) => return Err(Unavailable::ClearedHere(Box::new((cleared, unavailable)))),
+        }
         cleared.sort_by(|a, b| (&a.policy, &a.identifier).cmp(&(&b.policy, &b.identifier)));
         cleared.dedup();
         Ok(cleared)

@@ -250,6 +250,8 @@ pub enum Unavailable {
     Protocol(CompactString),
     /// The task that calls the store, or passes its reply on, has ended or was too slow.
     Abandoned(&'static str),
+    /// These limits were cleared in this process; the store is away, and may still have them.
+    ClearedHere(Box<(Vec<ClearedLimit>, Self)>),
 }
 
 impl Unavailable {
@@ -257,6 +259,7 @@ impl Unavailable {
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Timeout | Self::Connection(_) | Self::Protocol(_) | Self::Abandoned(_) => true,
+            Self::ClearedHere(cleared) => cleared.1.may_have_run(),
             Self::BreakerOpen | Self::Overdue | Self::Unreachable(_) | Self::Refused(_) | Self::Moving => {
                 false
             }
@@ -267,6 +270,7 @@ impl Unavailable {
     pub fn reason(&self) -> &str {
         match self {
             Self::BreakerOpen => "the circuit breaker is open",
+            Self::ClearedHere(cleared) => cleared.1.reason(),
             Self::Timeout => "no reply within store.redis.timeout",
             Self::Moving => "the slot is being moved to another node",
             Self::Overdue => "the request was not sent within store.redis.timeout",

@@ -93,7 +93,7 @@ impl Monitor {
         let (topology, peers, timeout) = (Arc::clone(&self.topology), Arc::clone(&self.peers), self.timeout);
         let lost = Mutex::new(LostNodes::default());
         move || {
-            let mut facts = store_facts(&topology, &peers.lock(), instances.count(), timeout);
+            let mut facts = store_facts(&topology, &peers.lock(), &instances, timeout);
             lost.lock().append_to(&mut facts.nodes, Instant::now());
             facts
         }
@@ -129,7 +129,7 @@ async fn learn_first(topology: &Topology) {
     }
 }
 
-fn store_facts(topology: &Topology, peers: &Peers, instances: u32, timeout: Duration) -> StoreFacts {
+fn store_facts(topology: &Topology, peers: &Peers, instances: &Instances, timeout: Duration) -> StoreFacts {
     let map = topology.map();
     let (mut nodes, mut warnings) = (Vec::new(), topology.warnings());
     for node in &map.nodes {
@@ -159,7 +159,8 @@ fn store_facts(topology: &Topology, peers: &Peers, instances: u32, timeout: Dura
         },
         nodes,
         breaker_open: map.nodes.iter().any(|node| node.breaker.is_open()),
-        instances,
+        instances: instances.count(),
+        sharing: instances.sharing(),
         role: first.check.role,
         version: first.check.version,
         latency: map.nodes.iter().filter_map(|node| node.seen.lock().latency).max(),

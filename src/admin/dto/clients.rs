@@ -155,6 +155,9 @@ pub struct Unblocked {
     #[schema(value_type = schema::Client)]
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
+    /// Redis was away: the limits were cleared at this instance alone, and may be left in Redis and at the others.
+    #[serde(default)]
+    pub redis_away: bool,
     pub bans_lifted: u64,
     /// `false`: it was not sent to the other instances yet, so the bans are lifted at this one alone. Sending is
     /// retried.

@@ -50,6 +50,9 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResetLimits {
     pub cleared: Vec<ClearedLimit>,
+    /// Redis was away: the limits were cleared at this instance alone, and may be left in Redis and at the others.
+    #[serde(default)]
+    pub redis_away: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -132,9 +132,13 @@ fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
     }
     // Replicas make no decisions.
     let away = known.filter(|node| node.primary.is_none() && is_away(node.state));
+    let shares = match store.sharing {
+        0 | 1 => String::new(),
+        count => format!("; with `local`, each of the {count} instances admits 1/{count} of a limit"),
+    };
     let found = away.map(|node| {
         let why = node.failure.as_deref().unwrap_or("it fails too often");
-        let text = unavailable_node(&node.address, why, store.topology == StoreTopology::Cluster);
+        let text = unavailable_node(&node.address, why, store.topology == StoreTopology::Cluster) + &shares;
         Finding { subject: Subject::UnavailableStore(node.address.clone()), text }
     });
     found.collect()

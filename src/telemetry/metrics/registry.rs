@@ -59,6 +59,8 @@ pub struct StoreFacts {
     pub breaker_open: bool,
     /// Instances that share it, including this one.
     pub instances: u32,
+    /// How many instances share the limits while it is away.
+    pub sharing: u32,
     /// The role that the server reports: `master` or `slave`. Empty until it was reached.
     pub role: String,
     /// Its version. Empty until it was reached.
