@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, get_from, on_each_store};
+use crate::harness::{
+    Client, Config, Deployment, Origin, Tollgate, eventually, get_from, on_each_store, on_topologies,
+};
 
 on_each_store!(
     a_user_is_found_at_every_address_with_denials,
@@ -10,6 +12,7 @@ on_each_store!(
     an_unblock_keeps_the_evidence_and_says_who_did_it,
     evidence_of_before_an_unblock_ends_with_its_retention,
 );
+on_topologies!(start [server] an_unblock_while_redis_is_away_frees_the_address_at_this_instance);
 
 /// Limits everything by `policies`, YAML of a mapping; users are not verified.
 fn limited(origin: &Origin, policies: &str) -> Tollgate {
@@ -560,4 +563,41 @@ fn users_that_are_off_are_neither_counted_nor_stored() {
     assert_eq!([&acme["addresses"], &acme["records"]], [&serde_json::json!([]); 2]);
     let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
     assert_eq!(unblocked["other_keys"], serde_json::json!(["user:*"]));
+}
+
+fn an_unblock_while_redis_is_away_frees_the_address_at_this_instance(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let store = format!("store: {{ redis: {{ {} }} }}", redis.settings());
+    let policy = "  four: { algorithm: fixed_window, key: ip, limit: 4/1d }";
+    let [here, there] = [(); 2].map(|()| limited_with(&origin, policy, &store));
+    let admitted =
+        |at: &Tollgate| (0..5).filter(|_| get_from("127.0.0.5", at.address, "/", &[]).status == 200).count();
+    eventually("they know of each other", || {
+        [&here, &there].iter().all(|of| of.admin("GET", "/v1/status").json()["store"]["instances"] == 2)
+    });
+    redis.kill();
+    let outage = |line: &String| {
+        line.contains("is unavailable (") && line.contains("each of the 2 instances admits 1/2 of a limit")
+    };
+    let shown = |of: &Tollgate| of.command(&["status"]).stdout.lines().any(|line| outage(&line.to_owned()));
+    eventually("the outage says what holds", || shown(&here));
+    eventually("the address is limited", || admitted(&here) == 0);
+    eventually("it is listed", || here.admin("GET", "/v1/blocked/127.0.0.5").status == 200);
+
+    let unblocked = here.command(&["unblock", "127.0.0.5"]);
+    assert_eq!(unblocked.code, Some(0), "{unblocked:?}");
+    assert!(
+        unblocked.stdout.contains("Redis is away: they were cleared at this instance alone"),
+        "{unblocked:?}"
+    );
+    assert_eq!(admitted(&here), 2, "half of the limit");
+    let reset = here.command(&["limits", "127.0.0.5", "--reset"]);
+    assert_eq!(reset.code, Some(0), "{reset:?}");
+    assert!(reset.stdout.contains("were reset, at this instance"), "{reset:?}");
+    assert_eq!(admitted(&here), 2);
+    // Nothing to clear here, and nobody knows what Redis has.
+    let other = here.command(&["unblock", "127.0.0.9"]);
+    assert_eq!(other.code, Some(1), "{other:?}");
+    let audit = here.admin("GET", "/v1/audit").text();
+    assert!(audit.contains("cleared at this instance, limits may be left in Redis"), "{audit}");
 }
