@@ -131,8 +131,13 @@ impl DenialHistory {
             limit.known = since.max(newest.time);
         }
         let from = evidence.entries.partition_point(|(entry, _)| entry.time <= since);
-        for (entry, named) in &evidence.entries[from..] {
-            self.add_record(evidence.policy, entry, policies, now);
+        let new = &evidence.entries[from..];
+        if let Some(policy) = name
+            && let Some(buffer) = self.records_mut(policy)
+        {
+            buffer.merge(new.iter().map(|(entry, _)| entry), policies.bounds(policy), now);
+        }
+        for (entry, named) in new {
             let slice = policies.slice(entry.time.min(now));
             if let Some(named) = named
                 && self.users.add(named.hash, slice)
@@ -140,8 +145,7 @@ impl DenialHistory {
                 on_new_user(named.hash, slice);
             }
         }
-        self.trim_records(policies);
-        from < evidence.entries.len()
+        !new.is_empty()
     }
 
     /// Adds another history of the same client, except for the identities of its users.
@@ -152,7 +156,7 @@ impl DenialHistory {
         self.traffic.merge(&other.traffic);
         for (policy, records) in &other.policies {
             if let Some(buffer) = self.records_mut(policy) {
-                buffer.merge(records, policies.bounds(policy), now);
+                buffer.merge(records.iter(), policies.bounds(policy), now);
             }
         }
     }

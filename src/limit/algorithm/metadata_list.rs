@@ -7,7 +7,7 @@
 //! A window may be longer than its entries may be kept. Then an entry is dropped with the [slice](slice()) of time in
 //! which it was recorded, so that Redis drops it by expiry.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use compact_str::CompactString;
 
@@ -47,11 +47,22 @@ pub struct MetadataList {
     entries: Option<Box<EntryList>>,
 }
 
-/// Entries, oldest first, and their bytes on the heap.
+/// Entries, oldest first, in two buffers: a list that is dropped leaves no holes between others, which would keep the
+/// allocator's pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct EntryList {
-    list: VecDeque<Arc<Entry>>,
-    bytes: usize,
+    heads: VecDeque<EntryHead>,
+    /// Each entry's user and path.
+    texts: VecDeque<u8>,
+}
+
+/// An entry without its texts, and their lengths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct EntryHead {
+    time: i64,
+    method: http::Method,
+    user: Option<u32>,
+    path: u32,
 }
 
 impl Entry {
@@ -61,31 +72,81 @@ impl Entry {
     }
 }
 
+impl EntryHead {
+    fn new(entry: &Entry) -> Self {
+        let Entry { time, user, method, path } = entry;
+        let user = user.as_ref().map(|user| user.len() as u32);
+        Self { time: *time, method: method.clone(), user, path: path.len() as u32 }
+    }
+
+    fn text_bytes(&self) -> usize {
+        (self.user.unwrap_or(0) + self.path) as usize
+    }
+}
+
 impl EntryList {
     fn drop_oldest(&mut self, count: usize) {
-        let dropped: usize = self.list.drain(..count).map(|entry| entry.heap_bytes()).sum();
-        self.bytes -= dropped;
+        let texts = self.heads.drain(..count).map(|head| head.text_bytes()).sum::<usize>();
+        self.texts.drain(..texts);
     }
 
     /// Drops the entries that may not be kept any more at the time `now`.
     fn expire(&mut self, slice: Option<i64>, now: i64) {
-        let expired = self.list.iter().take_while(|entry| !is_kept(slice, entry.time, now)).count();
+        let expired = self.heads.iter().take_while(|head| !is_kept(slice, head.time, now)).count();
         self.drop_oldest(expired);
     }
 
     /// Adds an entry, and drops the oldest beyond `max`.
-    fn push(&mut self, entry: &Arc<Entry>, max: usize) {
-        self.drop_oldest((self.list.len() + 1).saturating_sub(max));
-        self.list.push_back(Arc::clone(entry));
-        self.bytes += entry.heap_bytes();
+    fn push(&mut self, entry: &Entry, max: usize) {
+        self.drop_oldest((self.heads.len() + 1).saturating_sub(max));
+        let head = EntryHead::new(entry);
+        reserve(&mut self.texts, head.text_bytes());
+        self.texts.extend(entry.user.as_deref().unwrap_or_default().as_bytes());
+        self.texts.extend(entry.path.as_bytes());
+        reserve(&mut self.heads, 1);
+        self.heads.push_back(head);
     }
 
     /// Removes the newest that equals `entry`.
-    fn remove(&mut self, entry: &Arc<Entry>) {
-        let index = self.list.iter().rposition(|held| held == entry);
-        if let Some(removed) = index.and_then(|index| self.list.remove(index)) {
-            self.bytes -= removed.heap_bytes();
+    fn remove(&mut self, entry: &Entry) {
+        let head = EntryHead::new(entry);
+        let mut end = self.texts.len();
+        for index in (0..self.heads.len()).rev() {
+            let start = end - self.heads[index].text_bytes();
+            if self.heads[index] == head && self.entry(&head, start) == *entry {
+                self.heads.remove(index);
+                self.texts.drain(start..end);
+                return;
+            }
+            end = start;
         }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Entry> {
+        let mut start = 0;
+        self.heads.iter().map(move |head| {
+            let entry = self.entry(head, start);
+            start += head.text_bytes();
+            entry
+        })
+    }
+
+    /// The entry whose texts begin at `start`.
+    fn entry(&self, head: &EntryHead, start: usize) -> Entry {
+        let text = |start: usize, length: u32| {
+            let bytes: Vec<u8> = self.texts.range(start..start + length as usize).copied().collect();
+            CompactString::from_utf8_lossy(&bytes)
+        };
+        let user = head.user.map(|length| text(start, length));
+        let path = text(start + head.user.unwrap_or(0) as usize, head.path);
+        Entry { time: head.time, user, method: head.method.clone(), path }
+    }
+}
+
+/// Makes room for `more`: a quarter more than is needed, since lists are many.
+fn reserve<T>(list: &mut VecDeque<T>, more: usize) {
+    if list.capacity() - list.len() < more {
+        list.reserve_exact(more + list.len() / 4);
     }
 }
 
@@ -102,7 +163,7 @@ impl MetadataList {
         tier: Tier,
         now: i64,
         cost: u64,
-        entry: Option<&Arc<Entry>>,
+        entry: Option<&Entry>,
         max_entries: usize,
         retain: i64,
     ) -> bool {
@@ -131,7 +192,7 @@ impl MetadataList {
     }
 
     /// Refunds `cost` units that were taken at `at`, if their window has not ended, and removes `entry` from the list.
-    pub fn refund(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Arc<Entry>>) {
+    pub fn refund(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Entry>) {
         if let (Some(entries), Some(entry)) = (&mut self.entries, entry) {
             entries.remove(entry);
         }
@@ -150,17 +211,17 @@ impl MetadataList {
     }
 
     /// The entries recorded in the window of `now` that may be kept for `retain` microseconds, oldest first.
-    pub fn entries(&self, tier: Tier, now: i64, retain: i64) -> impl Iterator<Item = &Arc<Entry>> {
+    pub fn entries(&self, tier: Tier, now: i64, retain: i64) -> impl Iterator<Item = Entry> {
         let slice = slice(tier, retain);
         self.entries
             .iter()
-            .flat_map(|entries| &entries.list)
+            .flat_map(|entries| entries.iter())
             .filter(move |entry| self.used(tier, now) > 0 && is_kept(slice, entry.time, now))
     }
 
     /// How many entries are in memory, including those of a window that has ended.
     pub fn stored_entries(&self) -> usize {
-        self.entries.as_ref().map_or(0, |entries| entries.list.len())
+        self.entries.as_ref().map_or(0, |entries| entries.heads.len())
     }
 
     /// Drops the entries; all of them still count.
@@ -171,8 +232,9 @@ impl MetadataList {
     /// Bytes on the heap: the list, and its entries.
     pub fn heap_bytes(&self) -> usize {
         self.entries.as_ref().map_or(0, |entries| {
-            let list = heap::array::<EntryList>(1) + heap::array::<Arc<Entry>>(entries.list.capacity());
-            list + entries.bytes
+            heap::array::<EntryList>(1)
+                + heap::array::<EntryHead>(entries.heads.capacity())
+                + heap::array::<u8>(entries.texts.capacity())
         })
     }
 
@@ -190,8 +252,8 @@ mod tests {
     /// Not shorter than the window.
     const RETAIN: i64 = 1_000;
 
-    fn entry(time: i64) -> Arc<Entry> {
-        Arc::new(Entry { time, user: Some("alice".into()), method: http::Method::GET, path: "/a".into() })
+    fn entry(time: i64) -> Entry {
+        Entry { time, user: Some("alice".into()), method: http::Method::GET, path: "/a".into() }
     }
 
     fn times(state: &MetadataList, now: i64) -> Vec<i64> {
@@ -231,6 +293,30 @@ mod tests {
         state.write(TIER, 1_100, 1, Some(&entry(1_100)), 0, RETAIN);
         assert_eq!(times(&state, 1_100), [0; 0]);
         assert_eq!(state.used(TIER, 1_100), 1);
+    }
+
+    #[test]
+    fn entries_of_any_length_come_back_as_they_were_written() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut list, mut expected) = (EntryList::default(), Vec::<Entry>::new());
+        for time in 0..2_000 {
+            let text = |length: usize| CompactString::from("ä/".repeat(length));
+            let user = random.bool().then(|| text(random.usize(..20)));
+            let method = [http::Method::GET, "PURGE".parse().unwrap()][random.usize(..2)].clone();
+            let entry = Entry { time: time / 3, user, method, path: text(random.usize(..40)) };
+            let keep = random.usize(1..50);
+            expected.drain(..(expected.len() + 1).saturating_sub(keep));
+            expected.push(entry.clone());
+            list.push(&entry, keep);
+            if random.u8(..) < 64 {
+                let index = random.usize(..expected.len());
+                let removed = expected[index].clone();
+                expected.remove(expected.iter().rposition(|entry| *entry == removed).unwrap());
+                list.remove(&removed);
+            }
+            list.remove(&Entry { time: -1, ..entry });
+            assert!(list.iter().eq(expected.iter().cloned()), "{list:?} is not {expected:?}");
+        }
     }
 
     #[test]

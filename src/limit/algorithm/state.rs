@@ -82,7 +82,7 @@ impl LimitState {
             Self::FixedWindow(state) => state.write(rule.tiers, now, cost),
             Self::CalendarWindow(state) => state.write(rule.tiers, rule.bounds, now, cost),
             Self::MetadataList(state) => {
-                state.write(tier, now, cost, detail.entry(), max_entries, retain(rule))
+                state.write(tier, now, cost, detail.entry().map(Arc::as_ref), max_entries, retain(rule))
             }
             Self::SlidingWindow(state) => state.write(rule.tiers, buckets(rule), now, cost),
             Self::SlidingLog(state) => state.write(tier, now, cost),
@@ -119,7 +119,7 @@ impl LimitState {
             Self::SingleCounter(state) => state.refund(tier, now, at, cost),
             Self::FixedWindow(state) => state.refund(rule.tiers, now, at, cost),
             Self::CalendarWindow(state) => state.refund(rule.bounds, now, at, cost),
-            Self::MetadataList(state) => state.refund(tier, at, cost, detail.entry()),
+            Self::MetadataList(state) => state.refund(tier, at, cost, detail.entry().map(Arc::as_ref)),
             Self::SlidingWindow(state) => state.refund(rule.tiers, buckets(rule), now, at, cost),
             Self::SlidingLog(state) => state.refund(at, cost),
             Self::SlidingCounter(state) => state.refund(tier, now, at, cost),
@@ -173,7 +173,9 @@ impl LimitState {
     /// The entries that `metadata_list` recorded in the window of `now`, oldest first. Empty for the others.
     pub fn entries(&self, rule: LimitRule<'_>, now: i64) -> Vec<Arc<Entry>> {
         match self {
-            Self::MetadataList(state) => state.entries(rule.tiers[0], now, retain(rule)).cloned().collect(),
+            Self::MetadataList(state) => {
+                state.entries(rule.tiers[0], now, retain(rule)).map(Arc::new).collect()
+            }
             _ => Vec::new(),
         }
     }

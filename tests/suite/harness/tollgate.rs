@@ -201,19 +201,21 @@ impl Tollgate {
         status.unwrap()
     }
 
-    /// Resident memory in KiB.
+    /// Resident memory in KiB, without the pages of files: those of the program come and go with the code that runs and with
+    /// what else the machine does.
     pub fn resident_kib(&self) -> u64 {
-        self.memory("VmRSS:")
+        self.memory("RssAnon:")
     }
 
-    /// The most resident memory, in KiB, since the last call of [`Tollgate::forget_peak`].
+    /// The most resident memory, in KiB, since the last call of [`Tollgate::forget_peak`], pages of files included.
     pub fn peak_kib(&self) -> u64 {
         self.memory("VmHWM:")
     }
 
-    /// Begins to watch for a new peak (proc(5), `clear_refs`).
-    pub fn forget_peak(&self) {
+    /// Begins to watch for a new peak (proc(5), `clear_refs`), and returns the present one.
+    pub fn forget_peak(&self) -> u64 {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
+        self.peak_kib()
     }
 
     fn memory(&self, name: &str) -> u64 {

@@ -38,8 +38,7 @@ fn withstands<T: Send + 'static>(
     name: &str,
     attack: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let resident = tollgate.resident_kib();
-    tollgate.forget_peak();
+    let resident = tollgate.forget_peak();
     let begun = Instant::now();
     let attacking = thread::spawn(attack);
     let mut client = Client::connect(tollgate.address);

@@ -158,8 +158,7 @@ fn hints_without_end_are_dropped_while_the_client_does_not_read() {
     // On a machine that does much else it takes a while to read them all.
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], "timeouts: { response: 5m }", PASS));
     let mut client = Client::connect(tollgate.address);
-    tollgate.forget_peak();
-    let before = tollgate.resident_kib();
+    let before = tollgate.forget_peak();
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     crate::harness::eventually("the origin has said all", || {
         tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"2xx\"}") > 0.5

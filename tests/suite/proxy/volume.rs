@@ -46,8 +46,7 @@ fn framing(length: usize, chunked: bool) -> String {
 
 #[track_caller]
 fn assert_memory_stays(tollgate: &Tollgate, work: impl FnOnce()) {
-    tollgate.forget_peak();
-    let before = tollgate.resident_kib();
+    let before = tollgate.forget_peak();
     work();
     let grown = tollgate.peak_kib().saturating_sub(before);
     assert!(grown < GROWTH_KIB, "grew by {grown} KiB from {before} KiB");

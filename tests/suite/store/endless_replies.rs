@@ -73,8 +73,7 @@ routes:
 
 /// Calls `round` until so many connections were closed, and checks what memory that took.
 fn stays_small(tollgate: &Tollgate, what: &str, closed: &AtomicUsize, least: usize, mut round: impl FnMut()) {
-    let before = tollgate.resident_kib();
-    tollgate.forget_peak();
+    let before = tollgate.forget_peak();
     eventually(&format!("connections with {what} are closed"), || {
         round();
         closed.load(SeqCst) >= least
