@@ -335,9 +335,10 @@ fn open_streams_cost_little() {
             client.ping().await.unwrap();
         }
         eventually("all are under way", || held.lock().unwrap().len() == CONNECTIONS * STREAMS);
-        let each = (tollgate.resident_kib() - before) / (CONNECTIONS * STREAMS) as u64;
+        let each = tollgate.resident_kib().saturating_sub(before) / (CONNECTIONS * STREAMS) as u64;
         eprintln!("{each} KiB a stream, its connection to the origin included");
-        assert!(each <= 34, "{each} KiB a stream");
+        // 25 to 32 KiB as measured. Another buffer of 16 KiB would be seen.
+        assert!(each < 40, "{each} KiB a stream");
     });
 }
 
