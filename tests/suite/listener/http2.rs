@@ -15,7 +15,7 @@ use h2::{Reason, client::Builder};
 
 use super::Https;
 use crate::harness::{
-    Client, Config, Http2Client, Http2Origin, Origin, Tollgate, eventually,
+    Client, Config, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually,
     frames::{self, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, RST_STREAM, frame},
     in_runtime, printed, program, read, reset_of,
 };
@@ -334,11 +334,17 @@ fn open_streams_cost_little() {
             }
             client.ping().await.unwrap();
         }
-        eventually("all are under way", || held.lock().unwrap().len() == CONNECTIONS * STREAMS);
+        // Without blocking the clients: they may not have sent all of it.
+        let under_way = async {
+            while held.lock().unwrap().len() < CONNECTIONS * STREAMS {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, under_way).await.expect("all are under way");
         let each = tollgate.resident_kib().saturating_sub(before) / (CONNECTIONS * STREAMS) as u64;
         eprintln!("{each} KiB a stream, its connection to the origin included");
-        // 25 to 32 KiB as measured. Another buffer of 16 KiB would be seen.
-        assert!(each < 40, "{each} KiB a stream");
+        // 25 to 34 KiB as measured. Another buffer of 16 KiB would be seen.
+        assert!(each < 42, "{each} KiB a stream");
     });
 }
 
