@@ -92,9 +92,9 @@ fn apache(format: &str) -> Result<Vec<Part>, FormatError> {
             }
             None => ("", unconditional),
         };
-        let length = letters.chars().next().map_or(0, char::len_utf8);
-        let (letter, behind) =
-            letters.split_at(if letters.starts_with('^') { 3.min(letters.len()) } else { length });
+        let count = if letters.starts_with('^') { 3 } else { 1 };
+        let end = letters.char_indices().nth(count).map_or(letters.len(), |(at, _)| at);
+        let (letter, behind) = letters.split_at(end);
         let name = match argument {
             "" => format!("%{letter}"),
             argument => format!("%{{{argument}}}{letter}"),

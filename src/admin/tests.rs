@@ -80,6 +80,7 @@ fn an_unblock_clears_the_address_and_nothing_else() {
                 {"policy": "per-ip", "key": "ip:203.0.113.7"},
                 {"policy": "per-ip", "key": "ip:203.0.113.7+path:/a"},
             ],
+            "redis_away": false,
             "bans_lifted": 0,
             "shared": true,
             "records_kept": 4,
