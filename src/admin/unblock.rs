@@ -68,11 +68,12 @@ async fn unblocked(
     };
     let key = BannedKey::Address(address);
     let mut published = Ok(());
-    if unavailable.is_none() && (is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty()) {
+    let is_any = is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty();
+    if unavailable.is_none() && is_any {
         // If Redis fails, the rest is done and audited nevertheless.
         published = context.peers.unblock(address, &by.0).await;
     }
-    if unavailable.is_none() || !cleared.is_empty() {
+    if unavailable.is_none() && is_any || !cleared.is_empty() {
         let now = state.clock.now();
         state.registry.unblock(address, Unblock { time: now, by: by.0.clone() }, now);
     }

@@ -86,7 +86,7 @@ impl EntryHead {
 
 impl EntryList {
     fn drop_oldest(&mut self, count: usize) {
-        let texts = self.heads.drain(..count).map(|head| head.text_bytes()).sum::<usize>();
+        let texts: usize = self.heads.drain(..count).map(|head| head.text_bytes()).sum();
         self.texts.drain(..texts);
     }
 

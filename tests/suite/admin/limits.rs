@@ -58,7 +58,10 @@ fn a_limit_is_looked_at_and_cleared_by_its_key() {
     assert_eq!(of(&limits(&tollgate, "policy=other&key=user:acme")).1, json!(0));
 
     let cleared = clear(&tollgate, "policy=one&key=ip:127.0.0.1").json();
-    assert_eq!(cleared, json!({ "cleared": [{ "policy": "one", "key": "ip:127.0.0.1" }] }));
+    assert_eq!(
+        cleared,
+        json!({ "cleared": [{ "policy": "one", "key": "ip:127.0.0.1" }], "redis_away": false })
+    );
     let entry = tollgate.admin("GET", "/v1/audit").json()["entries"][0].clone();
     let written = [&entry["action"], &entry["target"], &entry["detail"]];
     assert_eq!(written, ["reset", "ip:127.0.0.1", "one"]);
@@ -66,7 +69,10 @@ fn a_limit_is_looked_at_and_cleared_by_its_key() {
     let cleared = clear(&tollgate, "key=ip:127.0.0.1+path:/a").json();
     assert_eq!(cleared["cleared"].as_array().unwrap().len(), 1);
     assert_eq!(status(&tollgate), 200);
-    assert_eq!(clear(&tollgate, "policy=other&key=user:nobody").json(), json!({ "cleared": [] }));
+    assert_eq!(
+        clear(&tollgate, "policy=other&key=user:nobody").json(),
+        json!({ "cleared": [], "redis_away": false })
+    );
 }
 
 #[test]
