@@ -23,11 +23,9 @@ use crate::{
 
 /// More than the workers of a large machine, so that two rarely contend for one.
 const MAX_SHARDS: usize = 256;
-/// With fewer keys per shard, one would often be full while others are not.
+/// With fewer keys or bytes per shard, one would often be full while others are not.
 const MIN_KEYS_PER_SHARD: usize = 64;
-/// A full shard's slots take a third of this or more, so the allocator gives them pages of their own, which come back to the
-/// system when they are replaced by larger ones. Those of smaller shards would leave pages half empty.
-const MIN_BYTES_PER_SHARD: usize = 1 << 20;
+const MIN_BYTES_PER_SHARD: usize = 64 << 10;
 /// Rounds in which a sweep frees memory above the budget. The rest is left to the next sweep.
 const RELEASE_ROUNDS: usize = 4;
 
