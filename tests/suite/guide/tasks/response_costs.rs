@@ -279,6 +279,7 @@ fn what_tokens_are_charged() {
     becomes(before + 1.0, left);
     task.origin.resume();
     becomes(used + 7, || task.used("tokens", "customer:acme"));
+    eventually("it is logged", || task.tollgate.stdout().last().is_some_and(|line| line.contains(":499,")));
     // And within it: with a prompt of 8 tokens, and at most 400 of output.
     assert_eq!(request.costs_if_left("{", 99), [408, 408]);
     assert_eq!(request.costs_if_left("{", 7_999), [408, 408]);
