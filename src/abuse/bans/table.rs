@@ -247,10 +247,13 @@ impl BanTable {
 
     /// Forgets bans by name, unless another instance has another configuration: it may still name users.
     pub fn forget_names(&self, are_alike: bool) {
-        let mut named = self.named.lock();
-        if are_alike {
-            named.drain().for_each(|key| self.queue_update(BanUpdate::Forget(key)));
-        } else if !named.is_empty() && !self.warned_of_names.swap(true, Relaxed) {
+        let named = match are_alike {
+            true => std::mem::take(&mut *self.named.lock()),
+            false => HashSet::new(),
+        };
+        named.into_iter().for_each(|key| self.queue_update(BanUpdate::Forget(key)));
+        let is_needed = !self.named.lock().is_empty();
+        if !are_alike && is_needed && !self.warned_of_names.swap(true, Relaxed) {
             tracing::warn!(
                 "another instance may store the names of users, which this one hashes (abuse.users): bans by name are kept \
                  for it until all instances have the same configuration"
@@ -260,7 +263,9 @@ impl BanTable {
 
     /// Takes note that this key, by name, was lifted elsewhere. Returns the key that holds here.
     pub(super) fn lifted_name(&self, key: &BannedKey) -> Option<BannedKey> {
-        self.named.lock().remove(key).then(|| key.masked(&self.names.read())).flatten()
+        // One lock at a time.
+        let is_named = self.named.lock().remove(key);
+        is_named.then(|| key.masked(&self.names.read())).flatten()
     }
 
     /// Lifts the bans of a key, and removes its ladders. Returns the number of bans.
@@ -271,10 +276,10 @@ impl BanTable {
         }
         // Even if none is known here: other instances may have one, and also remove its ladders.
         self.queue_update(BanUpdate::Lift { key: key.clone(), at: now });
-        let names = self.names.read();
-        for named in self.named.lock().extract_if(|named| named.masked(&names).as_ref() == Some(key)) {
-            self.queue_update(BanUpdate::Lift { key: named, at: now });
-        }
+        let names = self.names.read().clone();
+        let is_named = |named: &BannedKey| named.masked(&names).as_ref() == Some(key);
+        let named: Vec<_> = self.named.lock().extract_if(is_named).collect();
+        named.into_iter().for_each(|key| self.queue_update(BanUpdate::Lift { key, at: now }));
         lifted
     }
 
