@@ -7,7 +7,6 @@ use std::{
     sync::LazyLock,
 };
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, request};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use smallvec::SmallVec;
@@ -16,7 +15,10 @@ use super::{
     LoggedKey, LoggedProgress, LoggedRequest, LoggedUser,
     value::{LogTime, TimeCache, Value, address, address_with_port},
 };
-use crate::limit::{GrpcOutcome, ResponseStatus};
+use crate::{
+    limit::{GrpcOutcome, ResponseStatus},
+    router,
+};
 
 /// What a field tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -622,7 +624,7 @@ impl<'l> Told<'l> {
         };
         let mut parts = Request::new(()).into_parts().0;
         parts.method = Method::from_bytes(method).ok()?;
-        parts.uri = Uri::from_maybe_shared(Bytes::copy_from_slice(&target)).ok()?;
+        parts.uri = Uri::try_from(&*router::encode_target(&target)).ok()?;
         Some((parts, host))
     }
 

@@ -23,6 +23,7 @@ use crate::{
             ExplainedVerdict, Explanation, HeaderChange,
         },
     },
+    router,
     telemetry::time::format_duration,
     tls::{TlsIdentity, canonical_subject, read_fingerprint},
 };
@@ -151,7 +152,8 @@ fn request_parts(request: dto::ExplainedRequest) -> Result<request::Parts, Probl
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is not a method", &method))?;
     let has_scheme = url.is_empty() || url.starts_with('/') || url == "*" || url.contains("://");
     let url = if has_scheme { url } else { format!("http://{url}") };
-    let uri: Uri = url.parse().map_err(|_| wrong("this is not a URL that can be requested", &url))?;
+    let uri = Uri::try_from(&*router::encode_target(url.as_bytes()));
+    let uri = uri.map_err(|_| wrong("this is not a URL that can be requested", &url))?;
     let mut headers = HeaderMap::new();
     for (name, values) in &fields {
         let lines = match values {

@@ -263,6 +263,7 @@ where
                     let fault = match (error.is_parse_version_h2(), error.is_parse_too_large()) {
                         (true, _) => HeadFault::Http2,
                         (false, true) => HeadFault::Unparsed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+                        (false, false) if error.to_string().contains(INVALID_URI) => HeadFault::Target,
                         (false, false) => HeadFault::Unparsed(StatusCode::BAD_REQUEST),
                     };
                     return self.refuse(fault, !is_head_read(&error));
@@ -302,8 +303,12 @@ where
                 let io = io.into_inner();
                 let head = if has_head { read_buf } else { Bytes::new() };
                 // hyper responds to every head that it can't parse, except one of HTTP/2.
-                let has_response = matches!(fault, HeadFault::Unparsed(_)) && io.withheld().is_none();
-                let fault = io.withheld().map_or(fault, HeadFault::Unparsed);
+                let has_response =
+                    matches!(fault, HeadFault::Unparsed(_) | HeadFault::Target) && io.withheld().is_none();
+                let fault = match io.withheld() {
+                    Some(status) if fault != HeadFault::Target => HeadFault::Unparsed(status),
+                    _ => fault,
+                };
                 Http1End::Refused(Box::new(RefusedHead {
                     stream: io.into_stream(),
                     fault,
@@ -346,11 +351,14 @@ where
     }
 }
 
+/// hyper's error message for a request target that is not a URI; nothing else of the error shows it.
+const INVALID_URI: &str = "invalid URI";
+
 /// Whether hyper had read the whole head when it failed, so that the remaining bytes follow the head. hyper shows this
 /// only in its error message.
 fn is_head_read(error: &hyper::Error) -> bool {
     let words = error.to_string();
-    ["content-length", "transfer-encoding"].iter().any(|field| words.contains(field))
+    ["content-length", "transfer-encoding", INVALID_URI].iter().any(|field| words.contains(field))
 }
 
 impl RefusedHead {

@@ -19,6 +19,8 @@ use crate::{
 pub enum HeadFault {
     /// hyper can't parse it, and refuses it with this status.
     Unparsed(StatusCode),
+    /// Its request target is not a URI.
+    Target,
     /// It is the preface of HTTP/2, which the listener does not speak.
     Http2,
     /// It was not received in time.
@@ -108,6 +110,10 @@ fn refusal<S>(
     match fault {
         HeadFault::Timeout => (Refusal::Timeout, "The head of the request was not received in time."),
         HeadFault::Http2 => (Refusal::Version, "This server does not speak HTTP/2 here."),
+        HeadFault::Target => (
+            Refusal::Malformed,
+            "The request target is not a valid URL: percent-encode \" < > ` and control characters in it.",
+        ),
         HeadFault::Unparsed(StatusCode::URI_TOO_LONG) => TOO_LONG,
         HeadFault::Unparsed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => {
             let lines = head.split(|byte| *byte == b'\n');

@@ -22,4 +22,4 @@ pub use path_rewrite::{Captures, assembled_path};
 pub use rejection::Rejection;
 pub use request_values::{cookies, preflight_method, query_values};
 pub use route_table::{IgnoredDifferences, RouteExplanation, Router};
-pub use target::Target;
+pub use target::{Target, encode_target};

@@ -9,7 +9,10 @@ use super::Rejection;
 const MALFORMED: Rejection = Rejection::bad_request("The path has a malformed percent-encoding.");
 const NUL: Rejection = Rejection::bad_request("The path has an encoded NUL character.");
 
-/// Percent-encodes characters that are not ASCII, which a request line must not contain. Borrowed if nothing changes.
+/// The bytes of a path that a request target must not contain, beside those that are not ASCII.
+const NOT_IN_A_PATH: &AsciiSet = &AsciiSet::EMPTY.add(b'<').add(b'>').add(b'`');
+
+/// Percent-encodes the characters that a request target must not contain. Borrowed if nothing changes.
 ///
 /// # Errors
 /// 400 for `%` without two hexadecimal digits, and for `%00`, at which many programs truncate a path.
@@ -21,10 +24,7 @@ pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
         }
         rest = &rest[at + 3..];
     }
-    match path.is_ascii() {
-        true => Ok(Cow::Borrowed(path)),
-        false => Ok(utf8_percent_encode(path, &AsciiSet::EMPTY).into()),
-    }
+    Ok(utf8_percent_encode(path, NOT_IN_A_PATH).into())
 }
 
 /// The byte encoded by the three bytes `%XX` at the start of `text`.

@@ -65,6 +65,7 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
             "abuse",
             "peaks",
             "proxy",
+            "router",
             "tls",
             "upstream",
             "limit",
@@ -103,7 +104,7 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
             "text",
         ],
     ),
-    ("access_logs", &["limit", "file"]),
+    ("access_logs", &["router", "limit", "file"]),
     ("convert", &["config", "config::model", "file"]),
     (
         "proxy",
