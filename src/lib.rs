@@ -17,13 +17,10 @@
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`peaks`] | how close clients come to their limits |
 //! | [`upstream`] | endpoints, and the connections to them |
-//! | [`access_logs`] | reads access logs of any proxy |
-//! | [`replay`] | applies the policies to access logs: which clients they would have limited |
-//! | [`mod@convert`] | converts configurations of other proxies |
-//! | [`suggest`] | finds limits for the traffic in access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
+//! | [`offline`] | tools that serve no request: replay, suggest, convert |
 //!
 //! Below them, and used by several:
 //!
@@ -43,7 +40,6 @@
 //! `tests/suite/layering.rs` states which module may use which, and tests it.
 
 pub mod abuse;
-pub mod access_logs;
 pub mod address_set;
 pub mod admin;
 pub mod api_keys;
@@ -51,7 +47,6 @@ pub mod app;
 pub mod changes;
 pub mod cli;
 pub mod config;
-pub mod convert;
 pub mod file;
 pub mod http2_frames;
 pub mod identity;
@@ -59,14 +54,13 @@ pub mod jwt_keys;
 pub mod limit;
 pub mod listener;
 pub mod memory_budget;
+pub mod offline;
 pub mod peaks;
 pub mod peers;
 pub mod proxy;
-pub mod replay;
 pub mod response_cost;
 pub mod router;
 pub mod store;
-pub mod suggest;
 pub mod telemetry;
 pub mod text;
 pub mod tls;

@@ -14,7 +14,7 @@ use url::Url;
 use super::{failure::print_error, format::count, terminal::printable};
 use crate::{
     config::{self, Lookup, SystemLookup},
-    convert::{Conversion, Note, Source, convert, old_proxy},
+    offline::convert::{Conversion, Note, Source, convert, old_proxy},
 };
 
 /// Not everything has an equal.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use crate::access_logs::{FormatError, InputLog, LogFormat, LogReader, ReadError, ReadOptions};
+use crate::offline::access_logs::{FormatError, InputLog, LogFormat, LogReader, ReadError, ReadOptions};
 
 /// The logs, and their format. The command decides whether it needs a log.
 #[derive(Debug, clap::Args)]

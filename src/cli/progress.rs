@@ -11,7 +11,7 @@ use std::{
 use ratatui::crossterm::terminal::{WindowSize, window_size};
 
 use super::format::thousands;
-use crate::access_logs::LogProgress;
+use crate::offline::access_logs::LogProgress;
 
 /// A shorter run shows no bar.
 const DELAY: Duration = Duration::from_millis(500);

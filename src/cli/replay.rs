@@ -18,11 +18,13 @@ use super::{
     terminal::{moment, printable, printable_json, table},
 };
 use crate::{
-    access_logs::ReadOptions,
     config::{self, Config, Errors, Purpose},
-    replay::{
-        ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, ReplayError, Report, page,
-        replay,
+    offline::{
+        access_logs::ReadOptions,
+        replay::{
+            ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, ReplayError, Report,
+            page, replay,
+        },
     },
 };
 

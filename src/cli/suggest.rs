@@ -18,10 +18,12 @@ use super::{
     terminal::{printable, printable_json, printable_lines},
 };
 use crate::{
-    access_logs::ReadOptions,
     config::{self, Config, Purpose, argument, model::KeyRecipe},
-    replay::ReplayError,
-    suggest::{Request, SuggestError, Suggestion, suggest},
+    offline::{
+        access_logs::ReadOptions,
+        replay::ReplayError,
+        suggest::{Request, SuggestError, Suggestion, suggest},
+    },
 };
 
 /// Suggest limits, by access logs or by what a running Tollgate has seen

@@ -28,7 +28,7 @@ use crate::{
 
 /// A ban that matches a request.
 #[derive(Debug)]
-pub(super) struct BanMatch {
+pub struct BanMatch {
     pub(super) ban: Arc<Ban>,
     /// The index of the ban's rule. For a ban by an operator, or by a rule that is not configured here, it is the
     /// number of rules.

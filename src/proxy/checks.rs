@@ -26,15 +26,15 @@ use crate::{
 };
 
 /// Inputs of checks that do not come from the request.
-pub(super) struct CheckInputs<'a> {
+pub struct CheckInputs<'a> {
     /// When the request was received, in microseconds since the Unix epoch.
-    pub(super) time: i64,
-    pub(super) tokens: &'a LeaseTokens,
+    pub time: i64,
+    pub tokens: &'a LeaseTokens,
 }
 
 /// The checks of one request.
 #[derive(Default)]
-pub(super) struct Checks<'a> {
+pub struct Checks<'a> {
     checks: SmallVec<[Check<'a>; 2]>,
     /// The limits of each check. Kept beside the checks, because a store takes a slice of checks.
     variants: SmallVec<[VariantRef; 2]>,
@@ -42,7 +42,7 @@ pub(super) struct Checks<'a> {
     /// identifies it.
     pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
     /// The policies of the route that do not apply to the request.
-    pub(super) skipped: SmallVec<[(usize, SkipReason<'a>); 1]>,
+    pub skipped: SmallVec<[(usize, SkipReason<'a>); 1]>,
     /// The enforced policy that denies the request, because it lacks the value that identifies it (`missing: deny`).
     /// There are no checks of the policies after it.
     pub(super) unidentified: Option<usize>,
@@ -56,7 +56,7 @@ pub(super) struct Checks<'a> {
 
 /// Why a policy of the route does not apply to the request.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum SkipReason<'a> {
+pub enum SkipReason<'a> {
     /// It is a CORS preflight.
     Preflight,
     /// It meets a condition of `exempt`, or its plan has no limit.
@@ -117,7 +117,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Each check with its limits.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Check<'a>, VariantRef)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Check<'a>, VariantRef)> {
         self.checks.iter().zip(self.variants.iter().copied())
     }
 
@@ -244,7 +244,7 @@ impl Details<'_, '_, '_> {
 
 /// The value that `policy` counts, as the input of its checks. `missing`: the rule for a request that lacks it. `None`:
 /// there is nothing to check.
-pub(super) fn distinct_detail(
+pub fn distinct_detail(
     policy: &Policy,
     missing: Missing,
     attributes: &RequestAttributes<'_>,

@@ -17,7 +17,7 @@ static TRUE: HeaderValue = HeaderValue::from_static("true");
 
 /// `cors` of a route, with the field values that depend on no request.
 #[derive(Debug)]
-pub(super) struct CorsRule {
+pub struct CorsRule {
     origins: AllowedOrigins,
     methods: AllowedValue,
     headers: AllowedValue,
@@ -75,7 +75,7 @@ impl CorsRule {
 
 /// The CORS part of the response to one request.
 #[derive(Debug)]
-pub(super) struct CorsResponse {
+pub struct CorsResponse {
     rule: Arc<CorsRule>,
     /// The origin that may read the response; `None`: the request's origin may not.
     origin: Option<HeaderValue>,

@@ -16,7 +16,7 @@ use crate::{
 
 /// Why a request has no credential that its route accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CredentialFault {
+pub enum CredentialFault {
     /// It has none.
     Missing(Require),
     /// Its API key is not valid.

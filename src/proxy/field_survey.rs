@@ -27,7 +27,7 @@ pub(super) enum FieldKind {
 /// The kinds of fields in a head. Most heads have none: one pass over the names of all fields is faster than a
 /// look-up per kind.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct FieldSurvey(u8);
+pub struct FieldSurvey(u8);
 
 impl FieldSurvey {
     /// Surveys a head. `claims`: the fields that a request must not claim.

@@ -6,16 +6,16 @@ use crate::limit::{Check, Policy, ResponseStatus, algorithm::Verdict};
 
 /// A policy's limits: its own or an override's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VariantRef {
+pub struct VariantRef {
     /// The policy's index.
-    pub(super) policy: usize,
+    pub policy: usize,
     /// Which of [`Policy::variants`].
     pub(super) variant: usize,
 }
 
 impl VariantRef {
     /// The policy with these limits.
-    pub(super) fn resolve(self, policies: &[Policy]) -> Option<&Policy> {
+    pub fn resolve(self, policies: &[Policy]) -> Option<&Policy> {
         policies.get(self.policy)?.variants().nth(self.variant)
     }
 }

@@ -13,7 +13,7 @@ static X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-pre
 
 /// A path and the query of the request.
 #[derive(Debug)]
-pub(super) struct RewrittenPath<'a> {
+pub struct RewrittenPath<'a> {
     path_and_query: PathAndQuery,
     /// The stripped prefix, as the configuration spells it.
     prefix: Option<&'a str>,

@@ -16,53 +16,53 @@ use crate::{
 };
 
 /// The API key of a request, or why it is not valid. `None`: the request has none.
-pub(super) type RequestKey = Option<Result<Arc<ApiKey>, RequestKeyFault>>;
+pub type RequestKey = Option<Result<Arc<ApiKey>, RequestKeyFault>>;
 
 /// The facts of a request that are known before its first step. A request that no client has sent, such as one in an
 /// access log, lacks some of them.
-pub(super) struct RequestFacts<'a> {
-    pub(super) request: &'a request::Parts,
+pub struct RequestFacts<'a> {
+    pub request: &'a request::Parts,
     /// The survey of its head.
-    pub(super) survey: FieldSurvey,
+    pub survey: FieldSurvey,
     /// The address of the connection's other end: the client or a proxy.
-    pub(super) peer: IpAddr,
+    pub peer: IpAddr,
     /// The identifier of that address, which is the client's for most requests.
-    pub(super) peer_identifier: &'a AddressIdentifier,
+    pub peer_identifier: &'a AddressIdentifier,
     /// Whether the peer is a trusted proxy, whose forwarding fields count.
-    pub(super) is_peer_trusted: bool,
+    pub is_peer_trusted: bool,
     /// The verified certificate of the connection.
-    pub(super) certificate: Option<&'a TlsIdentity>,
+    pub certificate: Option<&'a TlsIdentity>,
     /// The index of the listener. `None`: any may receive the request, or nobody knows which one did.
-    pub(super) listener: Option<usize>,
+    pub listener: Option<usize>,
     /// The length of the body, in bytes; more may follow if its length was not announced. `None`: nobody knows.
-    pub(super) body_length: Option<u64>,
+    pub body_length: Option<u64>,
     /// The bans in force. `None`: they are not known for the time of the request.
-    pub(super) bans: Option<&'a BanTable>,
+    pub bans: Option<&'a BanTable>,
 }
 
 impl<'a> RequestFacts<'a> {
     /// The proofs of the client's identity. `key`: the request's API key.
-    pub(super) fn credentials<'k>(&'k self, key: &'k RequestKey) -> Credentials<'k> {
+    pub fn credentials<'k>(&'k self, key: &'k RequestKey) -> Credentials<'k> {
         let Self { request, is_peer_trusted, certificate, .. } = *self;
         let key = key.as_ref().and_then(|key| key.as_deref().ok());
         Credentials { headers: &request.headers, is_peer_trusted, certificate, key }
     }
 
     /// The parts of the request for `target` that decide its route, if it comes in on the listener of this index.
-    pub(super) fn parts<'p>(&'p self, target: &'p Target, listener: usize) -> RequestParts<'p> {
+    pub fn parts<'p>(&'p self, target: &'p Target, listener: usize) -> RequestParts<'p> {
         RequestParts { method: &self.request.method, target, headers: &self.request.headers, listener }
     }
 }
 
 /// The findings of the first steps: whose request it is, and its route.
-pub(super) struct Found {
-    pub(super) target: Target,
-    pub(super) client: ClientIp,
+pub struct Found {
+    pub target: Target,
+    pub client: ClientIp,
     /// The identifier of the client's address. `None`: it is the peer's.
-    pub(super) address: Option<AddressIdentifier>,
-    pub(super) identity: Identity,
+    pub address: Option<AddressIdentifier>,
+    pub identity: Identity,
     /// The index of the route.
-    pub(super) route: usize,
+    pub route: usize,
 }
 
 impl Found {
@@ -79,23 +79,23 @@ impl Found {
 }
 
 /// A request whose route is found.
-pub(super) struct RequestContext<'r: 'a, 'a> {
-    pub(super) rules: &'r Rules,
-    pub(super) facts: &'a RequestFacts<'a>,
-    pub(super) found: &'a Found,
+pub struct RequestContext<'r: 'a, 'a> {
+    pub rules: &'r Rules,
+    pub facts: &'a RequestFacts<'a>,
+    pub found: &'a Found,
     /// The route. If it has several upstreams, the route to the one that gets the request.
-    pub(super) route: &'r Route,
+    pub route: &'r Route,
     /// See [`RequestContext::attributes`].
     attributes: OnceCell<RequestAttributes<'a>>,
 }
 
 impl<'r: 'a, 'a> RequestContext<'r, 'a> {
-    pub(super) fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a Found) -> Self {
+    pub fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a Found) -> Self {
         Self { rules, facts, found, route: &rules.config.routes[found.route], attributes: OnceCell::new() }
     }
 
     /// The attributes for identifiers and conditions, made when a step needs them for the first time.
-    pub(super) fn attributes(&self) -> &RequestAttributes<'a> {
+    pub fn attributes(&self) -> &RequestAttributes<'a> {
         self.attributes.get_or_init(|| {
             let RequestFacts { request, is_peer_trusted, certificate, .. } = *self.facts;
             let Found { target, address, identity, .. } = self.found;
@@ -120,19 +120,19 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     }
 
     /// The head of the request.
-    pub(super) fn request(&self) -> &'a request::Parts {
+    pub fn request(&self) -> &'a request::Parts {
         self.facts.request
     }
 
     /// The method and the URL, for the traffic records.
-    pub(super) fn request_line(&self) -> RequestLine<'a> {
+    pub fn request_line(&self) -> RequestLine<'a> {
         let target = &self.found.target;
         RequestLine { is_safe: self.request().method.is_safe(), path: target.path(), query: target.query() }
     }
 
     /// The request, received at `time`, as evidence, with the user in the form that may be stored. Names and paths are
     /// cut, because clients can make them long and evidence is kept for a while.
-    pub(super) fn evidence(&self, time: i64) -> Arc<Entry> {
+    pub fn evidence(&self, time: i64) -> Arc<Entry> {
         let user = self.rules.written_user(&self.found.identity).map(abuse::shorten_name);
         Arc::new(Entry {
             time,
@@ -143,7 +143,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     }
 
     /// The client's address, if it is known.
-    pub(super) fn known_address(&self) -> Option<IpAddr> {
+    pub fn known_address(&self) -> Option<IpAddr> {
         let ClientIp { ip, is_known } = self.found.client;
         is_known.then_some(ip)
     }

@@ -16,7 +16,7 @@ use crate::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 /// A reply of Tollgate in place of an upstream's response.
-pub(super) struct LocalReply {
+pub struct LocalReply {
     pub(super) reply: Reply,
     pub(super) origin: ReplyOrigin,
 }

@@ -32,7 +32,7 @@ use crate::{
 /// One configuration, prepared for checking requests. Immutable: another configuration has its own rules.
 pub struct Rules {
     pub(super) config: Arc<Config>,
-    pub(super) router: Router,
+    pub router: Router,
     pub(super) trusted_proxies: TrustedProxies,
     /// Which addresses may send requests.
     pub(super) access: Arc<AccessRules>,
@@ -42,7 +42,7 @@ pub struct Rules {
     /// Finds the API keys of requests. `None`: no request has one.
     pub(super) keys: Option<Box<RequestKeys>>,
     /// How users are stored and logged.
-    pub(super) names: UserNaming,
+    pub names: UserNaming,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
@@ -119,7 +119,7 @@ impl Rules {
     }
 
     /// Like [`Self::identify`], for a request whose API key is `key`.
-    pub(super) fn identify_holder(
+    pub fn identify_holder(
         &self,
         facts: &RequestFacts<'_>,
         key: RequestKey,
@@ -133,7 +133,7 @@ impl Rules {
     }
 
     /// Removes an API key from the query of `request`, before anything else sees it.
-    pub(super) fn conceal_key(&self, request: &mut request::Parts) {
+    pub fn conceal_key(&self, request: &mut request::Parts) {
         if let Some(keys) = &self.keys {
             keys.conceal(request);
         }
@@ -157,7 +157,7 @@ impl Rules {
     }
 
     /// Adds the user's pseudonym for keys.
-    pub(super) fn add_pseudonym(&self, identity: &mut Identity) {
+    pub fn add_pseudonym(&self, identity: &mut Identity) {
         if let Some(user) = &identity.user {
             identity.pseudonym = self.names.pseudonym(user);
         }
@@ -177,12 +177,12 @@ impl Rules {
     }
 
     /// The identifier of a client's address.
-    pub(super) fn address_identifier(&self, address: IpAddr) -> AddressIdentifier {
+    pub fn address_identifier(&self, address: IpAddr) -> AddressIdentifier {
         AddressIdentifier::new(address, self.config.client_address.ipv6_prefix)
     }
 
     /// Surveys the head of a request.
-    pub(super) fn survey(&self, headers: &HeaderMap) -> FieldSurvey {
+    pub fn survey(&self, headers: &HeaderMap) -> FieldSurvey {
         FieldSurvey::new(headers, Some(&self.claims))
     }
 

@@ -7,17 +7,23 @@ use http::{HeaderMap, HeaderValue, header};
 
 use super::{
     bans::{BanMatch, find_ban},
-    checks::{CheckInputs, Checks, SkipReason},
-    cors::{CorsResponse, is_preflight},
+    cors::is_preflight,
     credential::CredentialFault,
     outcome::PolicyOutcome,
     path_rewrite::RewrittenPath,
     quota,
     reply::Reply,
-    request_context::{Found, RequestContext, RequestFacts},
+    request_context::Found,
     route_reply::{LocalReply, ReplyOrigin, upstream_of},
     rules::{Rules, parse_target},
     split::point_of,
+};
+pub use super::{
+    checks::{CheckInputs, Checks, SkipReason, distinct_detail},
+    cors::CorsResponse,
+    outcome::VariantRef,
+    request_context::{RequestContext, RequestFacts},
+    reservation::LeaseTokens,
 };
 use crate::{
     config::model::{MethodOverride, Require, RouteAction},
@@ -26,7 +32,7 @@ use crate::{
 };
 
 /// Takes the steps of one request: it does the parts that only it can do, and notes the results.
-pub(super) trait Caller<'r> {
+pub(crate) trait Caller<'r> {
     /// Notes that a step refuses the request although the next ones could be taken: `deny` or `allow`, a ban, a
     /// credential, `max_body`, or `missing: deny`. After `Ok`, they are taken all the same.
     ///
@@ -120,7 +126,7 @@ pub(super) trait Caller<'r> {
 
 /// The step that refuses a request.
 #[derive(Debug)]
-pub(super) enum RefusedBy {
+pub enum RefusedBy {
     /// The target, the framing or the fields are malformed or not supported.
     Head(Rejection),
     /// Too many requests of the client have ended before their response.
@@ -193,7 +199,7 @@ impl RefusedBy {
 ///
 /// # Errors
 /// The refusal of a step.
-pub(super) fn find<'r, C: Caller<'r>>(
+pub(crate) fn find<'r, C: Caller<'r>>(
     caller: &mut C,
     rules: &Rules,
     facts: &RequestFacts<'_>,
@@ -260,7 +266,7 @@ pub(super) async fn check_optional_key<'r, C: Caller<'r>>(
 }
 
 /// The source of the response to an admitted request.
-pub(super) enum ResponseSource<'a> {
+pub(crate) enum ResponseSource<'a> {
     /// The upstream of this index. It gets the rewritten path, if there is one. Boxed: most requests have none.
     Upstream(usize, Option<Box<RewrittenPath<'a>>>),
     Local(Box<LocalReply>),
@@ -272,7 +278,7 @@ pub(super) enum ResponseSource<'a> {
 ///
 /// # Errors
 /// The refusal of a step.
-pub(super) async fn admit<'r, C: Caller<'r>>(
+pub(crate) async fn admit<'r, C: Caller<'r>>(
     caller: &mut C,
     context: &mut RequestContext<'r, '_>,
 ) -> Result<ResponseSource<'r>, RefusedBy> {

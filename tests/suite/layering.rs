@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 35] = [
+const MAY_KNOW: [(&str, &[&str]); 36] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -19,11 +19,11 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
             "app",
             "admin",
             "api_keys",
-            "convert",
+            "offline::convert",
             "file",
-            "access_logs",
-            "replay",
-            "suggest",
+            "offline::access_logs",
+            "offline::replay",
+            "offline::suggest",
             "abuse",
             "memory_budget",
             "config",
@@ -75,11 +75,15 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
             "text",
         ],
     ),
+    // The tools that serve no request; nothing that serves one uses them.
+    ("offline", &[]),
     (
-        "replay",
+        "offline::replay",
         &[
+            "api_keys",
+            "router",
             "abuse",
-            "access_logs",
+            "offline::access_logs",
             "proxy",
             "identity",
             "limit",
@@ -90,10 +94,10 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
         ],
     ),
     (
-        "suggest",
+        "offline::suggest",
         &[
-            "replay",
-            "access_logs",
+            "offline::replay",
+            "offline::access_logs",
             "proxy",
             "identity",
             "limit",
@@ -104,12 +108,11 @@ const MAY_KNOW: [(&str, &[&str]); 35] = [
             "text",
         ],
     ),
-    ("access_logs", &["router", "limit", "file"]),
-    ("convert", &["config", "config::model", "file"]),
+    ("offline::access_logs", &["router", "limit", "file"]),
+    ("offline::convert", &["config", "config::model", "file"]),
     (
         "proxy",
         &[
-            "access_logs",
             "api_keys",
             "router",
             "upstream",
@@ -194,7 +197,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
     ("axum", &["admin"]),
-    ("maud", &["admin", "replay"]),
+    ("maud", &["admin", "offline::replay"]),
     ("prometheus_client", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
     ("socket2", &["listener", "upstream"]),
@@ -234,8 +237,8 @@ const MAY_USE: [(&str, &[&str]); 36] = [
     ("postcard", &["peers"]),
     ("prost", &["proxy", "upstream"]),
     ("glob", &["file"]),
-    ("regex", &["config", "convert"]),
-    ("regex_syntax", &["config", "convert"]),
+    ("regex", &["config", "offline::convert"]),
+    ("regex_syntax", &["config", "offline::convert"]),
     ("jsonwebtoken", &["identity", "jwt_keys"]),
     ("icu_properties", &["text"]),
     ("opentelemetry", &["telemetry"]),

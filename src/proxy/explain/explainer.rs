@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::{
     body, changes, checks, endpoint,
     explanation::{ExplainedReply, ExplainedRequest, ExplainedVerdict, Explanation, MASK},
-    host, identity,
+    host::assume_host,
+    identity,
     listeners::{self, MeantListeners},
     route,
 };
@@ -52,7 +53,7 @@ pub async fn explain<S: Store>(
 ) -> Explanation {
     let is_peer_trusted = rules.trusted_proxies.contains(asked.peer);
     let likely = asked.listener.unwrap_or_else(|| listeners::likely(rules, &asked, is_peer_trusted));
-    let assumed_host = host::assume(rules, &mut asked.request, &[likely]);
+    let assumed_host = assume_host(rules, &mut asked.request, &[likely]);
     rules.conceal_key(&mut asked.request);
     let assumed_listener = match asked.listener {
         Some(_) => None,

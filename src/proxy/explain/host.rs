@@ -14,11 +14,7 @@ const ANY: &str = "localhost";
 
 /// Gives a request without a host the host of the first route that it then matches, if it comes in on one of these
 /// `listeners`, by their indexes; if there is none, the first route's host. `None`: it has a host.
-pub(in crate::proxy) fn assume(
-    rules: &Rules,
-    request: &mut request::Parts,
-    listeners: &[usize],
-) -> Option<AssumedHost> {
+pub fn assume_host(rules: &Rules, request: &mut request::Parts, listeners: &[usize]) -> Option<AssumedHost> {
     if request.uri.authority().is_some() || request.headers.contains_key(HOST) {
         return None;
     }

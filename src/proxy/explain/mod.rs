@@ -6,7 +6,7 @@ mod checks;
 mod endpoint;
 mod explainer;
 mod explanation;
-pub(super) mod host;
+mod host;
 mod identity;
 mod listeners;
 mod route;
@@ -17,3 +17,4 @@ pub use explanation::{
     ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
     HeaderChange,
 };
+pub use host::assume_host;
