@@ -188,7 +188,11 @@ impl Instance {
     fn publish(&self, clients: usize) {
         let mut published = 0;
         eventually("everything is published", || {
-            published += self.try_publish().unwrap();
+            // What can't be published in time on a busy machine is published in the next round.
+            published += self.try_publish().unwrap_or_else(|error| {
+                assert!(error.is_timeout(), "{error}");
+                0
+            });
             published >= clients
         });
         assert_eq!(published, clients);

@@ -59,6 +59,15 @@ fn guess(address: SocketAddr, count: usize) -> Vec<u16> {
     statuses
 }
 
+/// Is set when this ends, also by a panic: nobody would end the other thread then.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Whether all requests of a customer are admitted, until `guesses` has returned.
 fn while_a_customer_goes_on<T>(address: SocketAddr, key: &str, guesses: impl FnOnce() -> T) -> (T, usize) {
     let stop = AtomicBool::new(false);
@@ -73,8 +82,10 @@ fn while_a_customer_goes_on<T>(address: SocketAddr, key: &str, guesses: impl FnO
             }
             sent
         });
-        let found = guesses();
-        stop.store(true, SeqCst);
+        let found = {
+            let _stop = SetAtEnd(&stop);
+            guesses()
+        };
         (found, customer.join().unwrap())
     })
 }

@@ -139,8 +139,9 @@ struct Outage {
     during: Vec<Sample>,
     /// From its end until Redis decided again.
     back_after: Duration,
-    /// Connections to Redis from its beginning until two seconds after.
+    /// Connections to Redis while it was watched: from the beginning of the outage until two seconds after.
     connections: usize,
+    watched: Duration,
     /// Those that the instance has ended, old or new.
     ended_connections: usize,
     /// How many there are.
@@ -248,7 +249,7 @@ fn suffer_with(
     thread::sleep(Duration::from_millis(500));
     let settled = Instant::now();
     thread::sleep(Duration::from_millis(1_500));
-    let connections = site.connections() - connections;
+    let (connections, watched) = (site.connections() - connections, begun.elapsed());
     let ended_connections = site.ended_connections() - ended_connections;
     let samples = load.stop();
 
@@ -275,6 +276,7 @@ fn suffer_with(
         during,
         back_after,
         connections,
+        watched,
         ended_connections,
         servers: site.relays().len(),
         of_sentinel,
@@ -303,11 +305,11 @@ impl Outage {
     /// What two workers with two connections each may make when they fail and when they are back, the
     /// monitor's two a second besides.
     #[track_caller]
-    fn made_few_connections(&self, lasted: Duration) -> &Self {
-        let seconds = (lasted + self.back_after + Duration::from_secs(3)).as_secs() as usize;
+    fn made_few_connections(&self) {
+        let seconds = self.watched.as_secs() as usize + 1;
         let most = self.servers * 2 * 2 * 4 + (self.servers * 3 + self.of_sentinel) * seconds;
-        assert!(self.connections <= most, "{} connections, more than {most}", self.connections);
-        self
+        let (made, watched) = (self.connections, self.watched);
+        assert!(made <= most, "{made} connections in {watched:?}, more than {most}");
     }
 }
 
@@ -318,7 +320,7 @@ fn redis_stops_where_it_stands() {
     let outage =
         suffer(Site::server(), "SIGSTOP", LASTS, |site| site.redis.pause(), |site| site.redis.resume());
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 #[test]
@@ -326,14 +328,14 @@ fn redis_is_killed_and_comes_back_empty() {
     let outage =
         suffer(Site::server(), "killed", LASTS, |site| site.redis.kill(), |site| site.redis.restart());
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 #[test]
 fn redis_is_restarted_at_once() {
     let outage =
         suffer(Site::server(), "restarted", Duration::from_millis(300), |site| site.redis.restart(), |_| {});
-    outage.made_few_connections(Duration::from_secs(1));
+    outage.made_few_connections();
 }
 
 fn redis_forgets_its_scripts(site: (Site, String)) {
@@ -359,7 +361,7 @@ fn redis_is_slow(site: (Site, String)) {
     let outage =
         suffer(site, "slow by 100 ms", LASTS, |site| site.delay(slow), |site| site.delay(Duration::ZERO));
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 fn redis_is_slow_but_not_too_slow(site: (Site, String)) {
@@ -373,13 +375,13 @@ fn redis_is_slow_but_not_too_slow(site: (Site, String)) {
 fn the_way_to_redis_is_cut_without_a_word(site: (Site, String)) {
     let outage = suffer(site, "black hole", LASTS, |site| site.stall(true), |site| site.stall(false));
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 fn all_connections_are_reset(site: (Site, String)) {
     let outage = suffer(site, "reset", LASTS, |site| site.refuse(true), |site| site.refuse(false));
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 #[test]
@@ -392,7 +394,7 @@ fn redis_makes_clients_wait() {
         |_| {},
     );
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 #[test]
@@ -415,7 +417,7 @@ fn redis_is_busy_with_something_else() {
         |_| {},
     );
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 fn each_of_two_instances_admits_its_share(redis: &mut Deployment) {
@@ -644,7 +646,7 @@ fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_master_again() {
         |site| assert_eq!(site.redis.cli(&["replicaof", "no", "one"]), "OK"),
     );
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections(LASTS);
+    outage.made_few_connections();
 }
 
 /// While it waits for the store, a request is neither idle, nor late, nor in the way of the one behind it.

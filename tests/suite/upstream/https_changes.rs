@@ -8,7 +8,7 @@ use std::{
 use rustls::{ServerConfig, server::WebPkiClientVerifier};
 use tempfile::TempDir;
 
-use super::{trusting, upstream};
+use super::{PATIENT, trusting, upstream};
 use crate::harness::{
     Authority, Config, Issued, Origin, Tollgate, becomes, eventually, get, roots, server_config, tollgate_in,
 };
@@ -25,7 +25,7 @@ fn neither_a_kept_connection_nor_a_session_outlives_the_authorities() {
     let directory = TempDir::new().unwrap();
     let ca = directory.path().join("ca.pem");
     fs::copy(one.file(), &ca).unwrap();
-    let tls = format!("tls: {{ ca: {} }}", ca.display());
+    let tls = format!("tls: {{ ca: {} }}, {PATIENT}", ca.display());
     let tollgate = Tollgate::start(upstream(&[format!("https://{}", origin.address)], &tls));
     for _ in 0..2 {
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);

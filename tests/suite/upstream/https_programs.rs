@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{before, trusting, upstream};
+use super::{PATIENT, before, trusting, upstream};
 use crate::harness::{
     Authority, Client, Issued, Running, Tollgate, eventually, file_name, get, nginx, nobody, program,
 };
@@ -36,7 +36,7 @@ fn nginx_keeps_connections_and_resumes_sessions() {
     let tls_port = nobody();
     let server = format!("listen {tls_port} ssl; {server}");
     let (_nginx, _plain) = nginx(directory.path(), "", &server);
-    let ca = format!("tls: {{ ca: {} }}", authority.file().display());
+    let ca = format!("tls: {{ ca: {} }}, {PATIENT}", authority.file().display());
     let tollgate = Tollgate::start(upstream(&[format!("https://localhost:{}", tls_port.port())], &ca));
     let mut client = Client::connect(tollgate.address);
     let mut numbers = Vec::new();
@@ -145,7 +145,9 @@ fn nghttpd_speaks_http2_and_echoes_uploads() {
         };
         let _server = serving(command, directory.path(), address);
         let (settings, scheme) = match is_tls {
-            true => (format!("tls: {{ ca: {} }}, protocol: auto", authority.file().display()), "https"),
+            true => {
+                (format!("tls: {{ ca: {} }}, protocol: auto, {PATIENT}", authority.file().display()), "https")
+            }
             false => ("protocol: h2".to_owned(), "http"),
         };
         let tollgate = Tollgate::start(upstream(&[format!("{scheme}://{address}")], &settings));

@@ -369,8 +369,8 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str, of_keys: bool) -> (Vec<Strin
     let (is_distinct, is_concurrency) = (algorithm == "distinct", algorithm == "concurrency");
     let mut is_inexact = is_concurrency;
     if algorithm == "gcra" && !can_replay && dice.chance(35) {
-        // It delays for a moment, and never denies.
-        settings.push("limit: 20/1s, burst: 1, delay: 30s".to_owned());
+        // It delays for a moment, also where one request comes long after the other, and never denies.
+        settings.push("limit: 2/1s, burst: 1, delay: 30s".to_owned());
         is_inexact = true;
     } else if is_concurrency {
         // More than there ever are: a lease ends a moment after its response.
