@@ -19,7 +19,7 @@ use http::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 use tollgate::response_cost::{
-    BodyScanner, Found, JsonPath, JsonSum, RequestNumber, UsageEventFilter, ask_for_usage,
+    BodyScanner, FoundNumber, JsonPath, JsonSum, RequestNumber, UsageEventFilter, ask_for_usage,
 };
 
 /// The allocator of the proxy.
@@ -112,7 +112,7 @@ fn scan(media_type: &'static str, coding: Option<&'static str>, body: &[u8], pie
     }
     let mut scanner = BodyScanner::new(&Arc::new(JsonSum::openai()), &headers).unwrap();
     body.chunks(piece).for_each(|piece| scanner.read(black_box(piece)));
-    assert_eq!(scanner.found(), Found::Number(5));
+    assert_eq!(scanner.found(), FoundNumber::Number(5));
 }
 
 /// The filter, and what reads or edits requests.

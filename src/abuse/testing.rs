@@ -6,7 +6,7 @@ use super::{
     ClientRegistry, UserNaming, address,
     clients::policies::RecordPolicies,
     recording::{
-        denial::{RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
+        denial::{DenialTally, RecordCounts, TalliedLimit, TickDenials, UserTally},
         masking::{AddressDenials, mask_denials},
     },
     traffic::RequestLine,
@@ -65,7 +65,7 @@ pub(super) fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
 }
 
 /// One denial of the first policy by a limit with this identifier.
-pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
+pub(super) fn tally(identifier: &str, now: i64, until: i64) -> DenialTally {
     let denial = super::DenialReport {
         address: "",
         policy: 0,
@@ -76,11 +76,11 @@ pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
         until,
     };
     let limits = vec![TalliedLimit { policy: 0, identifier: identifier.into(), until }];
-    Tally { denied: 1, limits, ..Tally::new(&denial, RecordCounts::new()) }
+    DenialTally { denied: 1, limits, ..DenialTally::new(&denial, RecordCounts::new()) }
 }
 
 /// A tally of requests, all of them recorded.
-pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
+pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> DenialTally {
     let times = || entries.iter().map(|entry| entry.time);
     let mut tally = tally("ip:203.0.113.7", times().min().unwrap_or(0), until);
     (tally.last, tally.denied) = (times().max().unwrap_or(0), entries.len() as u64);
@@ -99,13 +99,13 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
 }
 
 /// The tally as a worker's tick.
-pub(super) fn batch(address: &str, tally: Tally) -> TickDenials {
+pub(super) fn batch(address: &str, tally: DenialTally) -> TickDenials {
     let policies = Arc::new(RecordPolicies::new(&[policy()], i64::MAX));
     TickDenials { tallies: vec![(address.into(), tally)], policies, ..TickDenials::default() }
 }
 
 /// The tally after masking, with plain names.
-pub(super) fn masked(tally: Tally) -> AddressDenials {
+pub(super) fn masked(tally: DenialTally) -> AddressDenials {
     mask_denials(batch("203.0.113.7", tally), &UserNaming::default()).0.remove(0)
 }
 

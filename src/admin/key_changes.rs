@@ -22,7 +22,7 @@ pub(super) struct Made {
 
 /// Who makes a change.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Author<'a> {
+pub(super) struct ChangeAuthor<'a> {
     pub(super) by: &'a Operator,
     /// The action in the audit log.
     pub(super) action: &'static str,
@@ -49,11 +49,11 @@ pub(super) async fn change(
     context: &HandlerContext,
     id: &str,
     if_match: &IfMatch,
-    author: Author<'_>,
+    author: ChangeAuthor<'_>,
     mut operation: impl FnMut(&ApiKey) -> Result<ApiKey, OperationError>,
 ) -> Result<Made, Problem> {
     let author = match &if_match.0 {
-        Some(_) => Author { without_reply: WithoutReply::NotMade, ..author },
+        Some(_) => ChangeAuthor { without_reply: WithoutReply::NotMade, ..author },
         None => author,
     };
     for _ in 0..MAX_TRIES {
@@ -71,7 +71,7 @@ pub(super) async fn change(
 pub(super) async fn create(
     context: &HandlerContext,
     key: ApiKey,
-    author: Author<'_>,
+    author: ChangeAuthor<'_>,
 ) -> Result<Made, Problem> {
     match propose(context, key.clone(), None, author).await? {
         Some(made) => Ok(made),
@@ -104,7 +104,7 @@ async fn propose(
     context: &HandlerContext,
     key: ApiKey,
     base: Option<Stamp>,
-    Author { by, action, without_reply }: Author<'_>,
+    ChangeAuthor { by, action, without_reply }: ChangeAuthor<'_>,
 ) -> Result<Option<Made>, Problem> {
     let keys = &context.state.api_keys;
     let change = keys.propose(key, base)?;

@@ -17,7 +17,7 @@ use super::{
     context::{HandlerContext, crashed, is_shared, to_completion},
     dto::{self, schema},
     extract::{IfMatch, JsonBody, KeyParam, NoParams, Operator, Query, parse_json, read_body},
-    key_changes::{self, Author, Made, WithoutReply, existing},
+    key_changes::{self, ChangeAuthor, Made, WithoutReply, existing},
     openapi::{
         BodyErrors, LookupErrors, NotFoundError, PreconditionError, ReadErrors, RefusedError,
         UnavailableError, WriteErrors,
@@ -252,7 +252,7 @@ pub(super) async fn create(
     };
     let (key, new) = operations::create(fields, &prefix(&context), now)?;
     to_completion(async move {
-        let author = Author { by: &by, action: "create_key", without_reply };
+        let author = ChangeAuthor { by: &by, action: "create_key", without_reply };
         let made = key_changes::create(&context, key, author).await?;
         let changed = changed(&context, author, &described(&made.key), &made);
         let etag = etag(&changed.record);
@@ -308,7 +308,7 @@ pub(super) async fn change(
     let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
     to_completion(async move {
         let operation = |key: &ApiKey| operations::change(key, change.clone(), now);
-        let author = Author { by: &by, action: "change_key", without_reply: WithoutReply::NotMade };
+        let author = ChangeAuthor { by: &by, action: "change_key", without_reply: WithoutReply::NotMade };
         let made = key_changes::change(&context, &id, &if_match, author, operation).await?;
         let changed = changed(&context, author, &detail, &made);
         Ok((etag(&changed.record), Json(changed)))
@@ -364,7 +364,7 @@ pub(super) async fn rotate(
             text = Some(new.text);
             Ok(key)
         };
-        let author = Author { by: &by, action: "rotate_key", without_reply: WithoutReply::NotMade };
+        let author = ChangeAuthor { by: &by, action: "rotate_key", without_reply: WithoutReply::NotMade };
         let made = key_changes::change(&context, &id, &if_match, author, operation).await?;
         let changed = changed(&context, author, &detail, &made);
         let key = KeyText(text.unwrap_or_default());
@@ -410,7 +410,7 @@ pub(super) async fn revoke(
     let now = context.state.clock.now();
     to_completion(async move {
         let operation = |key: &ApiKey| operations::revoke(key, &reason, now);
-        let author = Author { by: &by, action: "revoke_key", without_reply: WithoutReply::Made };
+        let author = ChangeAuthor { by: &by, action: "revoke_key", without_reply: WithoutReply::Made };
         let made = key_changes::change(&context, &id, &if_match, author, operation).await?;
         let changed = changed(&context, author, &reason, &made);
         Ok((etag(&changed.record), Json(changed)))
@@ -444,7 +444,7 @@ pub(super) async fn delete(
     let now = context.state.clock.now();
     to_completion(async move {
         let operation = |key: &ApiKey| Ok(operations::delete(key, now));
-        let author = Author { by: &by, action: "delete_key", without_reply: WithoutReply::Made };
+        let author = ChangeAuthor { by: &by, action: "delete_key", without_reply: WithoutReply::Made };
         let Made { key, is_shared } =
             key_changes::change(&context, &id, &if_match, author, operation).await?;
         context.audit(&by, "delete_key", &key.id, &described(&key));
@@ -485,7 +485,7 @@ pub(super) async fn import(
         let (keys, now) = (Arc::clone(&context.state.api_keys), context.state.clock.now());
         let config = context.state.active_config.snapshot();
         let import = move || import_body(&keys, config.rules.config(), body, now);
-        let Import { marks, unchanged, warnings, failure } =
+        let ImportResult { marks, unchanged, warnings, failure } =
             task::spawn_blocking(import).await.map_err(crashed)??;
         drop(turn);
         let imported = marks.len();
@@ -508,7 +508,7 @@ pub(super) async fn import(
 }
 
 /// The result of an import.
-struct Import {
+struct ImportResult {
     marks: Vec<KeyMark>,
     unchanged: u64,
     warnings: Vec<String>,
@@ -520,7 +520,7 @@ struct Import {
 ///
 /// # Errors
 /// Some are wrong, or other keys are in their way: none was stored.
-fn import_body(keys: &ApiKeys, config: &Config, body: Bytes, now: i64) -> Result<Import, Problem> {
+fn import_body(keys: &ApiKeys, config: &Config, body: Bytes, now: i64) -> Result<ImportResult, Problem> {
     let dto::Import { keys: rows } = parse_json(&body)?;
     drop(body);
     let checked = check_rows(&rows, now)
@@ -538,7 +538,7 @@ fn import_body(keys: &ApiKeys, config: &Config, body: Bytes, now: i64) -> Result
             }
         }
     }
-    Ok(Import { marks, unchanged, warnings, failure })
+    Ok(ImportResult { marks, unchanged, warnings, failure })
 }
 
 /// The keys of an import that are not known yet, and the number of those that are.
@@ -596,7 +596,7 @@ async fn are_shared(context: &HandlerContext, marks: &[KeyMark]) -> bool {
 /// Writes a change of a key to the audit log.
 fn changed(
     context: &HandlerContext,
-    Author { by, action, .. }: Author<'_>,
+    ChangeAuthor { by, action, .. }: ChangeAuthor<'_>,
     detail: &str,
     Made { key, is_shared }: &Made,
 ) -> dto::ChangedApiKey {

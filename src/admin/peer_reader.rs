@@ -27,10 +27,10 @@ pub(super) struct PeerReader {
     archive: ArchiveClient,
     /// The clock of the records' times.
     clock: Arc<dyn Clock>,
-    progress: Mutex<Progress>,
+    progress: Mutex<ReadProgress>,
 }
 
-struct Progress {
+struct ReadProgress {
     mirror: ArchiveReader,
     refreshed: Option<Instant>,
     failed: Option<Instant>,
@@ -44,7 +44,7 @@ impl PeerReader {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let mirror = ArchiveReader::new(registry, Arc::clone(&clock));
-        let progress = Mutex::new(Progress { mirror, refreshed: None, failed: None });
+        let progress = Mutex::new(ReadProgress { mirror, refreshed: None, failed: None });
         Self { archive: ArchiveClient::new(archive), clock, progress }
     }
 
@@ -119,7 +119,7 @@ impl PeerReader {
     }
 }
 
-impl Progress {
+impl ReadProgress {
     /// A failure becomes an empty result: the operator sees the records of this instance alone.
     fn or_default<T: Default>(&mut self, result: Result<T, Unavailable>) -> T {
         result.unwrap_or_else(|error| {

@@ -57,7 +57,7 @@ pub struct DataFile {
 
 /// The file as JSON.
 #[derive(Debug, Serialize, Deserialize)]
-struct Document<K, U> {
+struct KeysDocument<K, U> {
     /// 1.
     version: u32,
     keys: K,
@@ -65,7 +65,7 @@ struct Document<K, U> {
     last_uses: U,
 }
 
-type OwnedDocument = Document<Vec<ApiKey>, Vec<(CompactString, i64)>>;
+type OwnedDocument = KeysDocument<Vec<ApiKey>, Vec<(CompactString, i64)>>;
 
 impl DataFile {
     /// Reads the keys, and writes their changes from now on.
@@ -74,7 +74,7 @@ impl DataFile {
     /// The file can't be read or written, or holds something else.
     pub fn open(path: &Path, keys: &Arc<ApiKeys>) -> Result<Self, DataFileError> {
         let (own_path, own_keys) = (path.to_owned(), Arc::clone(keys));
-        let mut writer = Writer { path: own_path, keys: own_keys, max_bytes: MAX_BYTES, version: None };
+        let mut writer = ChangeWriter { path: own_path, keys: own_keys, max_bytes: MAX_BYTES, version: None };
         writer.round(false)?;
         keys.set_store_up(true);
         let (end, ends) = mpsc::channel();
@@ -96,12 +96,12 @@ type MadeChanges = BTreeMap<CompactString, Arc<PendingChange>>;
 
 /// The decisions on the changes that wait.
 #[derive(Default)]
-struct Decided {
+struct DecidedChanges {
     made: MadeChanges,
     outdated: Vec<Arc<PendingChange>>,
 }
 
-struct Writer {
+struct ChangeWriter {
     path: PathBuf,
     keys: Arc<ApiKeys>,
     max_bytes: u64,
@@ -109,7 +109,7 @@ struct Writer {
     version: Option<FileVersion>,
 }
 
-impl Writer {
+impl ChangeWriter {
     fn run(mut self, ends: &mpsc::Receiver<()>) {
         let (mut look_at, mut retry_at) = (Instant::now() + LOOK_EVERY, Instant::now());
         let (mut uses_at, mut sweep_at) = (Instant::now() + USES_EVERY, Instant::now() + SWEEP_EVERY);
@@ -162,7 +162,7 @@ impl Writer {
         if found.is_none() || found != self.version {
             self.merge()?;
         }
-        let Decided { made, outdated } = self.decide();
+        let DecidedChanges { made, outdated } = self.decide();
         if self.version.is_none() || self.keys.has_unsent() || are_uses_due || !made.is_empty() {
             self.write(&locked, &made)?;
         }
@@ -172,8 +172,8 @@ impl Writer {
     }
 
     /// Accepts each waiting change whose base is the version in the file. The registry was merged with the file before.
-    fn decide(&self) -> Decided {
-        let mut decided = Decided::default();
+    fn decide(&self) -> DecidedChanges {
+        let mut decided = DecidedChanges::default();
         for change in self.keys.pending(usize::MAX) {
             let id = &change.key.id;
             // A second change of the same key is tried again on the version that the first one makes.
@@ -252,7 +252,7 @@ impl Writer {
                 *known = &change.key;
             }
         }
-        let document = Document {
+        let document = KeysDocument {
             version: 1,
             keys: keys.into_values().collect::<Vec<&ApiKey>>(),
             last_uses: self.keys.uses().all(),
@@ -357,7 +357,7 @@ mod tests {
         assert!(error.ends_with("keys.json can't be read: it is longer than 256MiB"), "{error}");
         fs::remove_file(&path).unwrap();
         let keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
-        let mut writer = Writer { path: path.clone(), keys, max_bytes: 1 << 20, version: None };
+        let mut writer = ChangeWriter { path: path.clone(), keys, max_bytes: 1 << 20, version: None };
         writer.round(false).unwrap();
         let before = fs::read(&path).unwrap();
         writer.keys.set_store_up(true);
@@ -377,7 +377,7 @@ mod tests {
         let writer = || {
             let keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
             keys.set_store_up(true);
-            Writer { path: path.clone(), keys, max_bytes: MAX_BYTES, version: None }
+            ChangeWriter { path: path.clone(), keys, max_bytes: MAX_BYTES, version: None }
         };
         let (mut one, mut other) = (writer(), writer());
         for id in ["a", "b", "c"] {

@@ -17,7 +17,7 @@ const SOME: usize = 500;
 
 /// All keys.
 #[derive(Debug, Clone, Default)]
-pub(super) struct KeySet {
+pub(super) struct ApiKeySet {
     by_hash: HashMap<KeyHash, Holders>,
     file: BTreeMap<CompactString, Arc<ApiKey>>,
     stored: BTreeMap<CompactString, Arc<ApiKey>>,
@@ -26,7 +26,7 @@ pub(super) struct KeySet {
 /// The keys that have a hash, the one that holds first.
 type Holders = SmallVec<[Arc<ApiKey>; 1]>;
 
-impl KeySet {
+impl ApiKeySet {
     pub(super) fn by_hash(&self, hash: &KeyHash) -> Option<&Arc<ApiKey>> {
         self.by_hash.get(hash)?.first()
     }
@@ -72,7 +72,7 @@ impl KeySet {
         (some, last)
     }
 
-    /// As [`KeySet::some_after`], of the store alone.
+    /// As [`ApiKeySet::some_after`], of the store alone.
     pub(super) fn some_stored_after(&self, after: Option<&str>) -> (Vec<Arc<ApiKey>>, Option<CompactString>) {
         let some: Vec<Arc<ApiKey>> =
             range(&self.stored, after).take(SOME).map(|(_, key)| Arc::clone(key)).collect();

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     ApiKey, KeyHash, KeyState,
-    key_set::KeySet,
+    key_set::ApiKeySet,
     last_uses::LastUses,
     merge::{Stamp, is_forgotten},
     pending::{ChangeState, PendingChange, PendingChanges},
@@ -87,7 +87,7 @@ pub struct KeyMark(CompactString);
 /// A key of the file hides the one of the store that has its ID, or one of its hashes.
 #[derive(Debug)]
 pub struct ApiKeys {
-    keys: RwLock<KeySet>,
+    keys: RwLock<ApiKeySet>,
     /// Held by who changes the keys, so that a large change can be prepared while requests look keys up.
     changing: Mutex<()>,
     store: KeyStore,

@@ -38,10 +38,10 @@ pub enum KeysFileError {
 /// The file of one configuration.
 pub(super) struct KeysFile {
     rules: KeysFileRules,
-    source: Mutex<Source>,
+    source: Mutex<KeysSource>,
 }
 
-struct Source {
+struct KeysSource {
     reread: Reread<Vec<Arc<ApiKey>>, 1>,
     is_in_force: bool,
 }
@@ -59,7 +59,7 @@ impl KeysFile {
         let rules = KeysFileRules { plans: Some(config.plans.clone()), routes };
         let mut reread = Reread::new([file::open(path)?], |[file]| read(&rules, file))?;
         reread.forget_contents();
-        Ok(Some(Self { rules, source: Mutex::new(Source { reread, is_in_force: false }) }))
+        Ok(Some(Self { rules, source: Mutex::new(KeysSource { reread, is_in_force: false }) }))
     }
 
     /// Lets its keys be valid, too.

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     // Without a route, it is a part of a file.
-    let check = if conversion.routes == 0 { Check::default() } else { check(&conversion.yaml) };
+    let check = if conversion.routes == 0 { CheckResult::default() } else { check(&conversion.yaml) };
     let text = format!("{}{}", conversion.yaml, check.comments());
     let written = match &args.output {
         Some(path) => File::create_new(path)
@@ -104,7 +104,7 @@ fn summary(conversion: &Conversion) -> String {
 
 /// What `tollgate check` says to a result.
 #[derive(Debug, Default)]
-struct Check {
+struct CheckResult {
     /// Files that the result names, and that are not there. They may be on another machine.
     missing: Vec<PathBuf>,
     /// Defects of the conversion.
@@ -112,10 +112,10 @@ struct Check {
 }
 
 /// Checks a result as `tollgate check` does.
-fn check(yaml: &str) -> Check {
+fn check(yaml: &str) -> CheckResult {
     let lookup = NotingLookup::default();
     let errors = match config::parse("proxy.yaml", yaml, &lookup) {
-        Ok(_) => return Check::default(),
+        Ok(_) => return CheckResult::default(),
         Err(errors) => errors,
     };
     let missing = lookup.missing.into_inner();
@@ -123,10 +123,10 @@ fn check(yaml: &str) -> Check {
         |message: &str| missing.iter().any(|path: &PathBuf| message.contains(&*path.to_string_lossy()));
     let errors = errors.each().filter(|(problem, _)| !is_missing(&problem.message));
     let errors = errors.map(|(_, text)| text).collect();
-    Check { errors, missing }
+    CheckResult { errors, missing }
 }
 
-impl Check {
+impl CheckResult {
     fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }

@@ -22,8 +22,8 @@ use crate::{
     offline::{
         access_logs::ReadOptions,
         replay::{
-            ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, ReplayError, Report,
-            page, replay,
+            ChangedClient, Closeness, LimitedKey, Minute, PolicyReport, ReplayComparison, ReplayError,
+            Report, page, replay,
         },
     },
 };
@@ -180,8 +180,8 @@ fn more(rows: usize, most_rows: usize, what: &str) -> String {
 }
 
 /// The decisions of the other configuration, and the clients that would notice.
-fn compared(report: &Report, comparison: &Comparison, most_rows: usize) -> String {
-    let Comparison { config, newly_denied, freed, clients, policies, .. } = comparison;
+fn compared(report: &Report, comparison: &ReplayComparison, most_rows: usize) -> String {
+    let ReplayComparison { config, newly_denied, freed, clients, policies, .. } = comparison;
     let mut text = format!("\nWith {}:\n", printable(config));
     text += &denied(report.requests, comparison.denied, comparison.shadow_denied, policies);
     for (what, refused) in [

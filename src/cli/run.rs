@@ -109,7 +109,7 @@ pub(super) fn to_configuration_errors(errors: &config::Errors) -> Vec<Configurat
 /// an early one lets requests finish.
 pub(super) struct Process {
     runtime: Runtime,
-    signals: Signals,
+    signals: ProcessSignals,
 }
 
 /// Why blocking work was not completed.
@@ -139,7 +139,7 @@ impl Process {
     /// The runtime or the signal handlers can't be set up.
     pub(super) fn new() -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let signals = runtime.block_on(async { Signals::listen() })?;
+        let signals = runtime.block_on(async { ProcessSignals::listen() })?;
         Ok(Self { runtime, signals })
     }
 
@@ -189,7 +189,7 @@ impl Process {
 
 async fn serve(
     mut app: App,
-    mut signals: Signals,
+    mut signals: ProcessSignals,
     load: impl Fn() -> Loaded + Clone + Send + 'static,
     succession: Succession,
 ) -> ExitCode {
@@ -287,7 +287,7 @@ async fn serve(
 
 /// Waits until open requests have finished, at most `shutdown.drain`, then ends. Another signal ends immediately. After
 /// a handover two signals are needed: a service manager that stops the service signals both processes.
-async fn finish(mut app: App, mut signals: Signals, handed_over: bool) -> ExitCode {
+async fn finish(mut app: App, mut signals: ProcessSignals, handed_over: bool) -> ExitCode {
     let deadline = Instant::now() + app.drain_limit();
     let mut idle_until = handed_over.then(|| deadline.min(Instant::now() + IDLE_AFTER_HANDOVER));
     let mut is_last_signal = !handed_over;
@@ -352,7 +352,7 @@ async fn next(requests: &mut Option<Receiver<ReloadRequest>>) -> Option<ReloadRe
     requests.as_mut()?.recv().await
 }
 
-struct Signals {
+struct ProcessSignals {
     end: EndSignals,
     reload: Signal,
     reopen: Signal,
@@ -367,7 +367,7 @@ struct EndSignals {
     pending: Option<&'static str>,
 }
 
-impl Signals {
+impl ProcessSignals {
     fn listen() -> io::Result<Self> {
         let end = EndSignals {
             terminate: signal(SignalKind::terminate())?,

@@ -22,7 +22,7 @@ use crate::{
     offline::{
         access_logs::ReadOptions,
         replay::ReplayError,
-        suggest::{Request, SuggestError, Suggestion, suggest},
+        suggest::{SuggestError, SuggestOptions, Suggestion, suggest},
     },
 };
 
@@ -96,7 +96,7 @@ fn suggestion(config: Option<Config>, args: &Args) -> Result<Suggestion, Suggest
     let mut windows = args.window.clone();
     windows.sort_unstable();
     windows.dedup();
-    let request = Request { key: key.clone(), windows, spare: spare.0 / 100.0, listed: *limit };
+    let request = SuggestOptions { key: key.clone(), windows, spare: spare.0 / 100.0, listed: *limit };
     let open = || logs.open(ReadOptions::default());
     let runtime = runtime::Builder::new_current_thread().build().map_err(ReplayError::from)?;
     runtime.block_on(suggest(config, &request, &open, logs.are_files()))

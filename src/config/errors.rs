@@ -10,7 +10,7 @@ const EXCERPT_CONTEXT: usize = 100;
 
 /// A position in a file. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Location {
+pub struct FileLocation {
     pub line: usize,
     pub column: usize,
 }
@@ -19,7 +19,7 @@ pub struct Location {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// `None` if the error concerns the whole file.
-    pub location: Option<Location>,
+    pub location: Option<FileLocation>,
     pub message: String,
     /// The most similar known word, or the expected form.
     pub help: Option<String>,
@@ -33,7 +33,7 @@ impl Problem {
         format!("{line}{}{help}", self.message)
     }
 
-    pub(super) fn new(location: Location, message: impl Into<String>) -> Self {
+    pub(super) fn new(location: FileLocation, message: impl Into<String>) -> Self {
         Self { location: Some(location), message: message.into(), help: None }
     }
 
@@ -72,8 +72,8 @@ impl Errors {
         let excerpts = problems
             .iter()
             .map(|problem| {
-                let Location { line: number, column } =
-                    problem.location.unwrap_or(Location { line: 1, column: 1 });
+                let FileLocation { line: number, column } =
+                    problem.location.unwrap_or(FileLocation { line: 1, column: 1 });
                 let (at, line) = all.get(number - 1).copied().unwrap_or_default();
                 let (line, column) = mask_ranges(line, &secrets.within(&(at..at + line.len())), column);
                 excerpt(&line, column)
@@ -145,7 +145,7 @@ impl Errors {
             let message = one_line(&problem.message);
             match problem.location {
                 None => writeln!(f, "{}: {mark}{message}", self.file)?,
-                Some(Location { line: number, column }) => {
+                Some(FileLocation { line: number, column }) => {
                     writeln!(f, "{}:{number}:{column}: {mark}{message}", self.file)?;
                     writeln!(f, "{}", format!("  | {shown}").trim_end())?;
                     writeln!(f, "  | {:caret$}^", "")?;
@@ -160,11 +160,11 @@ impl Errors {
 }
 
 /// Moves a location beyond the end of the text, or of its line, back to that end.
-fn clamp_to_text(location: Location, lines: &[(usize, &str)]) -> Location {
+fn clamp_to_text(location: FileLocation, lines: &[(usize, &str)]) -> FileLocation {
     let line = location.line.clamp(1, lines.len());
     let end = lines[line - 1].1.chars().count() + 1;
     let column = if location.line > lines.len() { end } else { location.column.clamp(1, end) };
-    Location { line, column }
+    FileLocation { line, column }
 }
 
 /// The part of `line` that is shown, and the offset of the caret in it, in characters.
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     fn at(line: usize, column: usize) -> Problem {
-        Problem::new(Location { line, column }, "wrong")
+        Problem::new(FileLocation { line, column }, "wrong")
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
     fn a_place_beyond_the_file_is_its_end() {
         let errors = Errors::new("f", "ab\n", &Secrets::default(), vec![at(1, 99), at(9, 9)]);
         let locations: Vec<_> = errors.problems().iter().filter_map(|p| p.location).collect();
-        assert_eq!(locations, [Location { line: 1, column: 3 }, Location { line: 2, column: 1 }]);
+        assert_eq!(locations, [FileLocation { line: 1, column: 3 }, FileLocation { line: 2, column: 1 }]);
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_file_moves_the_cursor() {
-        let problem = Problem::new(Location { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
+        let problem = Problem::new(FileLocation { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
         let text = Errors::new("f", "\ta\u{1b}b", &Secrets::default(), vec![problem]).to_string();
         assert_eq!(text, "f:1:4: `\\u{1b}[2J` is wrong\n  |  a\u{fffd}b\n  |    ^\n");
     }

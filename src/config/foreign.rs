@@ -45,7 +45,7 @@ impl ForeignProxy {
         !matches!(self, Self::Caddy | Self::Envoy)
     }
 
-    fn is_one(self, text: &Text<'_>) -> bool {
+    fn is_one(self, text: &ForeignText<'_>) -> bool {
         match self {
             Self::Nginx => is_nginx(text),
             Self::Haproxy => is_haproxy(text),
@@ -72,7 +72,7 @@ pub(super) fn foreign(file_name: &str, text: &str) -> Option<String> {
 /// The proxy that `text` is a configuration of. `None` if it is one of Tollgate, or of none that is known.
 pub fn foreign_proxy(text: &str) -> Option<ForeignProxy> {
     let lines: Vec<&str> = text.lines().map(without_comment).filter(|line| !line.trim().is_empty()).collect();
-    let text = Text { keys: keys_of_tree(text).unwrap_or_else(|| keys_of_lines(&lines)), lines };
+    let text = ForeignText { keys: keys_of_tree(text).unwrap_or_else(|| keys_of_lines(&lines)), lines };
     // Kong has `upstreams` and `routes`, too.
     if ["listeners", "policies", "upstreams", "routes"].iter().any(|key| text.has_key(key)) && !is_kong(&text)
     {
@@ -81,14 +81,14 @@ pub fn foreign_proxy(text: &str) -> Option<ForeignProxy> {
     ForeignProxy::ALL.into_iter().find(|proxy| proxy.is_one(&text))
 }
 
-struct Text<'a> {
+struct ForeignText<'a> {
     /// The lines that are not empty, without comments.
     lines: Vec<&'a str>,
     /// `http` for a key of the top level, `http.routers` for a key below it.
     keys: Vec<String>,
 }
 
-impl Text<'_> {
+impl ForeignText<'_> {
     fn has_key(&self, key: &str) -> bool {
         self.keys.iter().any(|known| known == key)
     }
@@ -163,7 +163,7 @@ fn is_among(word: &str, words: &str) -> bool {
 }
 
 /// Blocks of directives that end in `;`, or such directives alone, as in an included file.
-fn is_nginx(text: &Text<'_>) -> bool {
+fn is_nginx(text: &ForeignText<'_>) -> bool {
     const BLOCKS: &str = "http events stream server upstream location map geo";
     const DIRECTIVES: &str = "\
         listen server_name user include pid root rewrite add_header access_log error_log log_format \
@@ -178,7 +178,7 @@ fn is_nginx(text: &Text<'_>) -> bool {
 }
 
 /// Sections that begin with a word alone, or with a word and a name.
-fn is_haproxy(text: &Text<'_>) -> bool {
+fn is_haproxy(text: &ForeignText<'_>) -> bool {
     const KEYWORDS: &str = "\
         bind server mode timeout default_backend use_backend balance option log stick-table http-request \
         http-response tcp-request stick acl default-server maxconn stats daemon errorfile";
@@ -192,7 +192,7 @@ fn is_haproxy(text: &Text<'_>) -> bool {
 }
 
 /// Directives without a colon; all but the commonest in a block of a site, or behind one of global options.
-fn is_caddy(text: &Text<'_>) -> bool {
+fn is_caddy(text: &ForeignText<'_>) -> bool {
     const COMMON: &str = "reverse_proxy file_server php_fastcgi";
     const OTHERS: &str = "\
         respond handle handle_path handle_errors redir root encode rewrite header import tls basic_auth \
@@ -202,12 +202,12 @@ fn is_caddy(text: &Text<'_>) -> bool {
         && (text.begins_a_line(COMMON) || text.begins_a_line(OTHERS) && text.lines.iter().any(is_site))
 }
 
-fn is_envoy(text: &Text<'_>) -> bool {
+fn is_envoy(text: &ForeignText<'_>) -> bool {
     text.has_key("static_resources") || text.has_key("dynamic_resources")
 }
 
 /// In YAML or in TOML.
-fn is_traefik(text: &Text<'_>) -> bool {
+fn is_traefik(text: &ForeignText<'_>) -> bool {
     const KEYS: &str = "\
         entryPoints providers certificatesResolvers http.routers http.services http.middlewares \
         tcp.routers tcp.services udp.routers";
@@ -217,7 +217,7 @@ fn is_traefik(text: &Text<'_>) -> bool {
 }
 
 /// In YAML, or `kong.conf`.
-fn is_kong(text: &Text<'_>) -> bool {
+fn is_kong(text: &ForeignText<'_>) -> bool {
     const SETTINGS: &str = "\
         proxy_listen admin_listen declarative_config database pg_host proxy_access_log admin_gui_listen \
         nginx_worker_processes";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Config, Location,
+    Config, FileLocation,
     yaml::{Node, NodeKind},
 };
 
@@ -13,7 +13,7 @@ use super::{
 /// them: `routes.login.path`.
 pub(super) fn inserted_settings(
     root: &Node,
-    inserted: &BTreeSet<Location>,
+    inserted: &BTreeSet<FileLocation>,
     config: &Config,
 ) -> BTreeSet<String> {
     let mut search = Search { inserted, found: BTreeSet::new() };
@@ -26,7 +26,7 @@ pub(super) fn inserted_settings(
 }
 
 struct Search<'a> {
-    inserted: &'a BTreeSet<Location>,
+    inserted: &'a BTreeSet<FileLocation>,
     found: BTreeSet<String>,
 }
 

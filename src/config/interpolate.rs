@@ -139,11 +139,11 @@ pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolate
         };
         inserted = true;
         match resolve(&from[2..end], lookup) {
-            Ok(Found::Outside(found)) => {
+            Ok(Replacement::Outside(found)) => {
                 is_foreign = true;
                 value.push_str(&found);
             }
-            Ok(Found::Fallback(text)) => value.push_str(text),
+            Ok(Replacement::Fallback(text)) => value.push_str(text),
             Err(error) => unresolved.push(error),
         }
         rest = &from[end + 1..];
@@ -153,16 +153,16 @@ pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolate
 }
 
 /// The replacement of one `${…}`.
-enum Found<'a> {
+enum Replacement<'a> {
     Outside(String),
     Fallback(&'a str),
 }
 
 /// The value of `inner`, the part between the braces.
-fn resolve<'a>(inner: &'a str, lookup: &dyn Lookup) -> Result<Found<'a>, Unresolved> {
+fn resolve<'a>(inner: &'a str, lookup: &dyn Lookup) -> Result<Replacement<'a>, Unresolved> {
     if let Some(path) = inner.strip_prefix("file:") {
         return match lookup.read_text(Path::new(path)) {
-            Ok(text) => Ok(Found::Outside(text.trim_end_matches(['\r', '\n']).to_owned())),
+            Ok(text) => Ok(Replacement::Outside(text.trim_end_matches(['\r', '\n']).to_owned())),
             Err(error) => {
                 Err(Unresolved { message: format!("the file `{path}` cannot be read: {error}"), help: None })
             }
@@ -187,9 +187,9 @@ fn resolve<'a>(inner: &'a str, lookup: &dyn Lookup) -> Result<Found<'a>, Unresol
     }
     // As in a shell, the fallback also replaces an empty variable.
     match (lookup.variable(name), fallback) {
-        (Some(value), None) => Ok(Found::Outside(value)),
-        (Some(value), Some(_)) if !value.is_empty() => Ok(Found::Outside(value)),
-        (_, Some(fallback)) => Ok(Found::Fallback(fallback)),
+        (Some(value), None) => Ok(Replacement::Outside(value)),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(Replacement::Outside(value)),
+        (_, Some(fallback)) => Ok(Replacement::Fallback(fallback)),
         (None, None) => Err(Unresolved {
             message: format!("the environment variable `{name}` is not set"),
             help: Some("set it, or give a fallback: ${NAME:-fallback}"),

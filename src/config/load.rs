@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use super::{
-    Config, Errors, Location, Lookup, Problem, Warnings,
+    Config, Errors, FileLocation, Lookup, Problem, Warnings,
     foreign::foreign,
     inserted::inserted_settings,
     interpolate::ImpatientLookup,
@@ -114,7 +114,7 @@ fn parse_for(
             Ok((config, Warnings::new(file_name, text, &secrets, warnings)))
         }
         (None, problems) if problems.is_empty() => {
-            let start = Location { line: 1, column: 1 };
+            let start = FileLocation { line: 1, column: 1 };
             let unexplained = Problem::new(start, "this configuration cannot be used");
             Err(wrong(&secrets, vec![unexplained]))
         }

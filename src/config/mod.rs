@@ -28,7 +28,7 @@ pub mod settings;
 mod value;
 pub(crate) mod yaml;
 
-pub use errors::{Errors, Location, Problem, Warnings};
+pub use errors::{Errors, FileLocation, Problem, Warnings};
 pub use foreign::{ForeignProxy, foreign_proxy};
 pub use interpolate::{Lookup, SystemLookup};
 pub use load::{load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};

@@ -97,7 +97,7 @@ pub struct Policy {
     /// The fallback while the store is away.
     pub on_store_error: model::OnStoreError,
     /// The evidence to record.
-    pub record: model::Record,
+    pub record: model::RecordedFields,
     /// A name for each tier: the policy's own where there is one tier, else `login-1s`.
     pub quota_names: Vec<String>,
 }
@@ -304,7 +304,7 @@ impl Policy {
     }
 }
 
-fn kind(algorithm: model::Algorithm, record: model::Record) -> Kind {
+fn kind(algorithm: model::Algorithm, record: model::RecordedFields) -> Kind {
     match algorithm {
         model::Algorithm::SingleCounter => Kind::SingleCounter,
         model::Algorithm::FixedWindow => Kind::FixedWindow,
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn an_algorithm_has_the_name_that_proxy_yaml_has_for_it() {
-        let record = model::Record { keep: 1, retain: Duration::MAX };
+        let record = model::RecordedFields { keep: 1, retain: Duration::MAX };
         let configured = model::Algorithm::ALL.map(|(name, algorithm)| (name, kind(algorithm, record)));
         let described = Kind::ALL.map(|kind| (kind.description().name, kind));
         assert_eq!(configured, described[..configured.len()]);

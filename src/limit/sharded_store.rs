@@ -35,12 +35,12 @@ pub struct ShardedStore<S> {
 type Group = SmallVec<[usize; 2]>;
 
 /// The result of one shard.
-struct Part {
+struct ShardResult {
     group: Group,
     result: Result<Decision, Unavailable>,
 }
 
-impl Part {
+impl ShardResult {
     fn is_admitted(&self) -> bool {
         self.result.as_ref().is_ok_and(|decision| decision.admitted)
     }
@@ -89,7 +89,7 @@ impl<S: Store> ShardedStore<S> {
     }
 
     /// Decides over groups of checks, until one denies.
-    async fn decide_groups(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
+    async fn decide_groups(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<ShardResult> {
         let mut parts = Vec::with_capacity(groups.len());
         let mut rest = groups;
         let by_address = || checks.iter().filter(|check| is_by_address(check));
@@ -100,12 +100,12 @@ impl<S: Store> ShardedStore<S> {
             let first = rest.remove(0);
             parts.extend(self.decide_group(checks, first).await);
             self.note_room(checks, &parts, asked);
-            if parts.iter().any(Part::is_denied) {
+            if parts.iter().any(ShardResult::is_denied) {
                 return parts;
             }
-            if !parts.iter().all(Part::is_admitted) {
+            if !parts.iter().all(ShardResult::is_admitted) {
                 // The request fails, unless another shard denies it. A look takes nothing.
-                parts.extend(self.look_at(checks, rest).await.into_iter().filter(Part::is_denied));
+                parts.extend(self.look_at(checks, rest).await.into_iter().filter(ShardResult::is_denied));
                 return parts;
             }
             parts.extend(self.decide_at_once(checks, rest).await);
@@ -116,15 +116,15 @@ impl<S: Store> ShardedStore<S> {
         parts
     }
 
-    async fn decide_at_once(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
+    async fn decide_at_once(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<ShardResult> {
         let asked = groups.into_iter().map(|group| self.decide_group(checks, group));
         join_all(asked).await.into_iter().flatten().collect()
     }
 
     /// Records how far the address is from its limits, by decisions of the store, which was called at the time `asked`.
-    fn note_room(&self, checks: &[Check<'_>], parts: &[Part], asked: Instant) {
+    fn note_room(&self, checks: &[Check<'_>], parts: &[ShardResult], asked: Instant) {
         let mut room = self.room.borrow_mut();
-        for Part { group, result } in parts {
+        for ShardResult { group, result } in parts {
             let of_store = result.as_ref().ok().filter(|decision| decision.source == DecisionSource::Store);
             for (nth, check) in group.iter().map(|&index| &checks[index]).enumerate() {
                 if is_by_address(check) {
@@ -136,10 +136,10 @@ impl<S: Store> ShardedStore<S> {
     }
 
     /// Decides over checks of one shard: together, or one by one while their slot is being moved.
-    async fn decide_group(&self, checks: &[Check<'_>], group: Group) -> SmallVec<[Part; 1]> {
+    async fn decide_group(&self, checks: &[Check<'_>], group: Group) -> SmallVec<[ShardResult; 1]> {
         let result = self.store.decide(&select(checks, &group)).await;
         if !matches!(result, Err(Unavailable::Moving)) || group.len() == 1 {
-            return SmallVec::from_iter([Part { group, result }]);
+            return SmallVec::from_iter([ShardResult { group, result }]);
         }
         let (by_address, others): (Group, Group) =
             group.into_iter().partition(|&index| is_by_address(&checks[index]));
@@ -147,7 +147,7 @@ impl<S: Store> ShardedStore<S> {
         for index in by_address.into_iter().chain(others) {
             let group = Group::from_slice(&[index]);
             let result = self.store.decide(&select(checks, &group)).await;
-            let part = Part { group, result };
+            let part = ShardResult { group, result };
             let is_admitted = part.is_admitted();
             parts.push(part);
             if !is_admitted {
@@ -158,25 +158,25 @@ impl<S: Store> ShardedStore<S> {
     }
 
     /// The results of [`Store::look`] on groups of checks.
-    async fn look_at(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
+    async fn look_at(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<ShardResult> {
         let looks = groups.into_iter().map(|group| async {
             match self.store.look(&select(checks, &group)).await {
                 Err(Unavailable::Moving) if group.len() > 1 => {
                     let each = group.iter().map(|&index| async move {
                         let group = Group::from_slice(&[index]);
-                        Part { result: self.store.look(&select(checks, &group)).await, group }
+                        ShardResult { result: self.store.look(&select(checks, &group)).await, group }
                     });
                     join_all(each).await
                 }
-                result => vec![Part { group, result }],
+                result => vec![ShardResult { group, result }],
             }
         });
         join_all(looks).await.into_iter().flatten().collect()
     }
 
     /// Merges all parts into one decision. Units that some of them took are refunded if another denies.
-    async fn merge(&self, checks: &[Check<'_>], parts: Vec<Part>) -> Result<Decision, Unavailable> {
-        let admitted = parts.iter().all(Part::is_admitted);
+    async fn merge(&self, checks: &[Check<'_>], parts: Vec<ShardResult>) -> Result<Decision, Unavailable> {
+        let admitted = parts.iter().all(ShardResult::is_admitted);
         if !admitted {
             self.refund_parts(checks, &parts).await;
         }
@@ -185,8 +185,8 @@ impl<S: Store> ShardedStore<S> {
         let mut receipts = vec![not_asked; checks.len()].into_boxed_slice();
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let mut deciding: Option<Receipt> = None;
-        let is_denied = parts.iter().any(Part::is_denied);
-        for Part { group, result } in parts {
+        let is_denied = parts.iter().any(ShardResult::is_denied);
+        for ShardResult { group, result } in parts {
             let decision = match result {
                 Ok(decision) => decision,
                 Err(_) if is_denied => {
@@ -221,7 +221,7 @@ impl<S: Store> ShardedStore<S> {
     }
 
     /// Refunds the taken units once: an unconfirmed refund may have been done.
-    async fn refund_parts(&self, checks: &[Check<'_>], parts: &[Part]) {
+    async fn refund_parts(&self, checks: &[Check<'_>], parts: &[ShardResult]) {
         let admitted = parts.iter().filter_map(|part| {
             let decision = part.result.as_ref().ok().filter(|decision| decision.admitted)?;
             Some((&part.group, decision))
@@ -276,12 +276,12 @@ impl<S: Store> Store for ShardedStore<S> {
             return self.store.look(checks).await;
         }
         let parts = self.look_at(checks, self.groups(checks)).await;
-        let admitted = parts.iter().all(Part::is_admitted);
+        let admitted = parts.iter().all(ShardResult::is_admitted);
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let (mut source, mut time) = (DecisionSource::Store, 0);
         let mut receipts: Option<Box<[Receipt]>> = None;
-        let is_denied = parts.iter().any(Part::is_denied);
-        for Part { group, result } in parts {
+        let is_denied = parts.iter().any(ShardResult::is_denied);
+        for ShardResult { group, result } in parts {
             let decision = match result {
                 Ok(decision) => decision,
                 Err(_) if is_denied => continue,

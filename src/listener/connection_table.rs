@@ -35,7 +35,7 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Counts the client connections of all workers, and limits them.
 #[derive(Debug)]
 pub struct ConnectionTable {
-    state: Mutex<State>,
+    state: Mutex<TableState>,
     max: AtomicUsize,
     max_per_address: AtomicUsize,
     /// File descriptors that the process may have open. `None`: unknown.
@@ -45,7 +45,7 @@ pub struct ConnectionTable {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TableState {
     connections: ConnectionsByAddress,
     /// Connections beyond the limit whose client is not known yet.
     beyond: usize,
@@ -129,7 +129,7 @@ impl ConnectionTable {
     /// How the connections are spread over addresses.
     pub fn facts(&self) -> ConnectionFacts {
         let max = self.max.load(Relaxed);
-        let State { connections, .. } = &mut *self.state.lock();
+        let TableState { connections, .. } = &mut *self.state.lock();
         ConnectionFacts { open: connections.len(), max, heaviest: connections.heaviest() }
     }
 
@@ -204,7 +204,7 @@ impl ConnectionTable {
     }
 
     /// Checks that another connection of `client` is within the limits. Evicts idle connections if necessary.
-    fn admit(&self, state: &mut State, client: Client, now: Instant) -> Result<(), ConnectionRefusal> {
+    fn admit(&self, state: &mut TableState, client: Client, now: Instant) -> Result<(), ConnectionRefusal> {
         self.check_address(state, client)?;
         let newcomer = match client {
             Client::Limited { network, .. } => Some(network),
@@ -221,7 +221,7 @@ impl ConnectionTable {
         Ok(())
     }
 
-    fn check_address(&self, state: &State, client: Client) -> Result<(), ConnectionRefusal> {
+    fn check_address(&self, state: &TableState, client: Client) -> Result<(), ConnectionRefusal> {
         let Client::Limited { network, is_banned, .. } = client else { return Ok(()) };
         let max = self.max_per_address.load(Relaxed);
         let (max, refusal) = match is_banned {
@@ -239,7 +239,7 @@ fn connections_within(descriptors: u64) -> usize {
     usize::try_from(descriptors.saturating_sub(spare).max(descriptors / 4)).unwrap_or(usize::MAX)
 }
 
-impl State {
+impl TableState {
     /// The connections that count towards the limit.
     fn counted(&self) -> usize {
         self.connections.len() - self.connections.closing() - self.beyond

@@ -10,7 +10,7 @@ use crate::limit::{
 
 /// The decisions on one key in a moment, on one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct DemandTally {
     /// The tier that the verdicts tell about.
     pub(super) tier: usize,
     /// The most units in use after a request.
@@ -44,7 +44,7 @@ pub type LimitPeaks = SmallVec<[Option<u64>; 1]>;
 
 impl KeyDemand {
     /// Adds the decisions of a moment. `policy`: the variant whose limits were applied.
-    pub(super) fn add(&mut self, policy: &Policy, tally: Tally) {
+    pub(super) fn add(&mut self, policy: &Policy, tally: DemandTally) {
         if self.0.len() != policy.tiers.len() {
             self.0.resize(policy.tiers.len(), TierDemand::default());
             self.0.shrink_to_fit();
@@ -155,7 +155,7 @@ mod tests {
     fn peaks(policy: &Policy, tallies: &[(i64, usize, u64, u64, u64)]) -> Vec<Option<u64>> {
         let mut demand = KeyDemand::default();
         for &(after, tier, used, admitted, denied) in tallies {
-            demand.add(policy, Tally { tier, used, admitted, denied, time: NOW + after });
+            demand.add(policy, DemandTally { tier, used, admitted, denied, time: NOW + after });
         }
         demand.peaks(hour(NOW)).into_vec()
     }

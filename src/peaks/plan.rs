@@ -12,11 +12,11 @@ use compact_str::CompactString;
 use parking_lot::Mutex;
 
 use super::{
-    demand::Tally,
+    demand::DemandTally,
     distribution::Distribution,
     hourly_max::hour,
     key_name,
-    sample::{Sample, SampleView},
+    sample::{KeySample, SampleView},
 };
 use crate::{
     config::model::Config,
@@ -81,10 +81,10 @@ struct SampleIdentity {
 /// A sample, and what workers need to know of it.
 #[derive(Debug)]
 struct SharedSample {
-    /// See [`Sample::threshold`].
+    /// See [`KeySample::threshold`].
     threshold: AtomicU64,
     /// `None`: no key was added yet.
-    sample: Mutex<Option<Box<Sample>>>,
+    sample: Mutex<Option<Box<KeySample>>>,
     /// The bytes of this sample that are part of `held`.
     bytes: AtomicUsize,
     held: Arc<AtomicUsize>,
@@ -101,7 +101,7 @@ impl SharedSample {
     }
 
     /// Changes the sample, and publishes its threshold and its size.
-    fn change(&self, change: impl FnOnce(&mut Sample)) {
+    fn change(&self, change: impl FnOnce(&mut KeySample)) {
         let mut sample = self.sample.lock();
         let sample = sample.get_or_insert_default();
         change(sample);
@@ -168,14 +168,14 @@ impl PeakPlan {
         u32::try_from(first + name.variant).ok()
     }
 
-    /// See [`Sample::threshold`].
+    /// See [`KeySample::threshold`].
     #[inline]
     pub(super) fn threshold(&self, sample: u32) -> u64 {
         self.samples.get(sample as usize).map_or(0, |planned| planned.shared.threshold.load(Relaxed))
     }
 
     /// Adds the decisions of a moment on one key.
-    pub(super) fn add(&self, sample: u32, hash: u64, key: &CompactString, tally: Tally) {
+    pub(super) fn add(&self, sample: u32, hash: u64, key: &CompactString, tally: DemandTally) {
         let Some(PlannedSample { name, shared, .. }) = self.samples.get(sample as usize) else { return };
         if let Some(limits) = name.limits(&self.policies) {
             shared.change(|sample| sample.add(hash, || key_name::shown(key, self.secret), limits, tally));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn add(plan: &PeakPlan, sample: u32, hash: u64, key: &str) {
-        let tally = Tally { tier: 0, used: 3, admitted: 1, denied: 2, time: NOW };
+        let tally = DemandTally { tier: 0, used: 3, admitted: 1, denied: 2, time: NOW };
         if hash < plan.threshold(sample) {
             plan.add(sample, hash, &key.into(), tally);
         }

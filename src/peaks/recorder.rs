@@ -7,7 +7,7 @@ use compact_str::CompactString;
 
 use super::{
     collector::{PeakBatch, PeakSender},
-    demand::Tally,
+    demand::DemandTally,
     plan::{PeakPlan, SampleName},
 };
 use crate::limit::{Check, algorithm::Verdict};
@@ -61,7 +61,7 @@ pub(super) struct PeakTally {
     pub(super) sample: u32,
     /// When it ends, so that it is part of one window.
     until: i64,
-    pub(super) tally: Tally,
+    pub(super) tally: DemandTally,
     pub(super) key: CompactString,
 }
 
@@ -92,13 +92,13 @@ impl PeakRecorder {
             known.tally.denied = known.tally.denied.saturating_add(denied);
             return;
         }
-        let tally = Tally { tier: verdict.tier, used, admitted, denied, time };
+        let tally = DemandTally { tier: verdict.tier, used, admitted, denied, time };
         self.begin(tallies, hash, tally, DecidedCheck { name, check, verdict, is_admitted, time });
     }
 
     /// Begins a tally, if the key is in the sample. The one that is in its place is handed over with the next tick.
     #[inline(never)]
-    fn begin(&self, tallies: &mut Tallies, hash: u64, tally: Tally, decided: DecidedCheck<'_>) {
+    fn begin(&self, tallies: &mut Tallies, hash: u64, tally: DemandTally, decided: DecidedCheck<'_>) {
         let DecidedCheck { name, check, verdict, time, .. } = decided;
         let Some(sample) = self.plan.sample(name) else { return };
         // Nothing is known of a limit that was not decided.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use compact_str::CompactString;
 
 use super::{
-    demand::{KeyDemand, LimitPeaks, Tally},
+    demand::{DemandTally, KeyDemand, LimitPeaks},
     hourly_max::{HOURS, hour},
 };
 use crate::{limit::Policy, memory_budget::heap};
@@ -22,7 +22,7 @@ pub(super) const MAX_KEYS: usize = 2_048;
 
 /// The sample.
 #[derive(Debug, Default)]
-pub(super) struct Sample {
+pub(super) struct KeySample {
     /// By hash.
     keys: BTreeMap<u64, SampleEntry>,
     /// The hours of the last 24 in which keys were added, and their thresholds.
@@ -46,7 +46,7 @@ pub(super) struct SampleView {
     pub(super) fraction: f64,
 }
 
-impl Sample {
+impl KeySample {
     /// Keys whose hash is not below this number are not in the sample.
     pub(super) fn threshold(&self) -> u64 {
         self.thresholds.back().map_or(u64::MAX, |&(_, threshold)| threshold)
@@ -58,7 +58,7 @@ impl Sample {
         hash: u64,
         name: impl FnOnce() -> CompactString,
         policy: &Policy,
-        tally: Tally,
+        tally: DemandTally,
     ) {
         self.enter_hour(hour(tally.time));
         if hash >= self.threshold() {
@@ -163,8 +163,8 @@ mod tests {
         Policy::new(&model::Policy::new("p", Algorithm::FixedWindow, keys, tiers), PolicyId(0))
     }
 
-    fn add(sample: &mut Sample, policy: &Policy, hash: u64, used: u64, time: i64) {
-        let tally = Tally { tier: 0, used, admitted: 1, denied: 0, time };
+    fn add(sample: &mut KeySample, policy: &Policy, hash: u64, used: u64, time: i64) {
+        let tally = DemandTally { tier: 0, used, admitted: 1, denied: 0, time };
         sample.add(hash, || format_compact!("k{hash}"), policy, tally);
     }
 
@@ -178,7 +178,7 @@ mod tests {
         fn few_keys_are_all_known(
             uses in prop::collection::vec((0_u64..200, 1_u64..500, 0_i64..60), 1..500),
         ) {
-            let (policy, mut sample) = (policy(), Sample::default());
+            let (policy, mut sample) = (policy(), KeySample::default());
             let mut sorted = uses;
             sorted.sort_by_key(|&(_, _, hour)| hour);
             for &(key, used, hour) in &sorted {
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn of_many_keys_those_with_the_smallest_hashes_are_known() {
-        let (policy, mut sample) = (policy(), Sample::default());
+        let (policy, mut sample) = (policy(), KeySample::default());
         let mut random = fastrand::Rng::with_seed(7);
         let hashes: HashSet<u64> = (0..100_000).map(|_| random.u64(..)).collect();
         for &hash in &hashes {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_threshold_rises_when_keys_expire_and_counts_a_day_later() {
-        let (policy, mut sample) = (policy(), Sample::default());
+        let (policy, mut sample) = (policy(), KeySample::default());
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..20_000 {
             add(&mut sample, &policy, random.u64(..), 5, NOW);
@@ -241,11 +241,11 @@ mod tests {
 
     #[test]
     fn a_sample_that_shrinks_stays_uniform_and_frees_memory() {
-        let (policy, mut sample) = (policy(), Sample::default());
+        let (policy, mut sample) = (policy(), KeySample::default());
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..MAX_KEYS {
             let hash = random.u64(..);
-            let tally = Tally { tier: 0, used: 1, admitted: 1, denied: 0, time: NOW };
+            let tally = DemandTally { tier: 0, used: 1, admitted: 1, denied: 0, time: NOW };
             sample.add(hash, || "header:x-a-long-name=a-long-value-of-a-client".into(), &policy, tally);
         }
         let before = sample.bytes();

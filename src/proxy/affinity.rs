@@ -11,13 +11,14 @@ use crate::{
     config::model::{Balance, KeyRecipe, Missing, Sticky, Upstream},
     identity::{RequestAttributes, identifiers, single_value},
     router::cookies,
-    upstream::{HostId, KeyHash},
+    upstream::{AffinityHash, HostId},
 };
 
 /// The key that the request is balanced by, if the upstream balances by hash.
-pub(super) fn request_key(context: &RequestContext<'_, '_>, upstream: &Upstream) -> KeyHash {
-    let Balance::Hash(recipe) = &upstream.balance else { return KeyHash::default() };
-    balancing_key(recipe, context.attributes()).map_or_else(KeyHash::default, |key| KeyHash::new(&key))
+pub(super) fn request_key(context: &RequestContext<'_, '_>, upstream: &Upstream) -> AffinityHash {
+    let Balance::Hash(recipe) = &upstream.balance else { return AffinityHash::default() };
+    balancing_key(recipe, context.attributes())
+        .map_or_else(AffinityHash::default, |key| AffinityHash::new(&key))
 }
 
 /// The key of `recipe`, or the client's address if a request with these `attributes` lacks it.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     config::model::{Measure, NumberSource, ResponseCost},
-    response_cost::{BodyScanner, Found, MAX_NUMBER, Unscannable},
+    response_cost::{BodyScanner, FoundNumber, MAX_NUMBER, Unscannable},
 };
 
 /// Bytes of a body that make about one token.
@@ -20,7 +20,7 @@ pub(super) const BYTES_PER_TOKEN: u64 = 4;
 pub(super) struct CostMeter {
     reservation: ReservationGuard,
     /// Those of the reservation, in their order.
-    readings: SmallVec<[Reading; 1]>,
+    readings: SmallVec<[CostReading; 1]>,
     status: StatusCode,
     /// Bytes of the body that have passed.
     passed: u64,
@@ -29,9 +29,9 @@ pub(super) struct CostMeter {
 
 /// What the response has told of one cost so far.
 #[derive(Debug)]
-struct Reading {
+struct CostReading {
     /// In its header and its trailers.
-    in_fields: Found,
+    in_fields: FoundNumber,
     body: BodyReading,
 }
 
@@ -56,7 +56,7 @@ impl CostMeter {
         if reservation.costs().is_empty() {
             return None;
         }
-        let mut readings: SmallVec<[Reading; 1]> = SmallVec::new();
+        let mut readings: SmallVec<[CostReading; 1]> = SmallVec::new();
         for (index, ReservedCost { settings, .. }) in reservation.costs().iter().enumerate() {
             let known =
                 reservation.costs()[..index].iter().position(|other| other.settings.body == settings.body);
@@ -69,7 +69,7 @@ impl CostMeter {
                     Err(Unscannable::MediaType) => BodyReading::None,
                 },
             };
-            readings.push(Reading { in_fields: in_header(settings, headers), body });
+            readings.push(CostReading { in_fields: in_header(settings, headers), body });
         }
         let reservation = reservation.clone();
         Some(Box::new(Self { reservation, readings, status, passed: 0, is_over: false }))
@@ -143,16 +143,16 @@ impl CostMeter {
         let is_error = self.status.is_client_error() || self.status.is_server_error();
         let found = self.found(index);
         let charge = match found {
-            Found::Number(units) if is_complete || settings.is_told_by_header() => Charge::told(units),
-            Found::Nothing if is_error => Charge::NONE,
+            FoundNumber::Number(units) if is_complete || settings.is_told_by_header() => Charge::told(units),
+            FoundNumber::Nothing if is_error => Charge::NONE,
             // Leaving before the last chunk is no way around.
             _ if !is_complete => {
                 let estimate = if settings.counts_tokens() { self.estimate() } else { 0 };
                 let units = reserved.max(estimate).max(found.number().unwrap_or(0));
                 Charge::told(units)
             }
-            Found::Unusable => cost.missing(MissingReason::FaultyNumber),
-            _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, Reading::reason)),
+            FoundNumber::Unusable => cost.missing(MissingReason::FaultyNumber),
+            _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, CostReading::reason)),
         };
         Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
     }
@@ -164,21 +164,21 @@ impl CostMeter {
     }
 
     /// What the response has told so far of the cost of this index.
-    fn found(&self, index: usize) -> Found {
-        let Some(reading) = self.readings.get(index) else { return Found::Nothing };
+    fn found(&self, index: usize) -> FoundNumber {
+        let Some(reading) = self.readings.get(index) else { return FoundNumber::Nothing };
         let in_body = match &reading.body {
-            BodyReading::None | BodyReading::Coded => Found::Nothing,
+            BodyReading::None | BodyReading::Coded => FoundNumber::Nothing,
             BodyReading::Scanned(scanner) => scanner.found(),
             BodyReading::Shared(other) => match self.readings.get(*other).map(|other| &other.body) {
                 Some(BodyReading::Scanned(scanner)) => scanner.found(),
-                _ => Found::Nothing,
+                _ => FoundNumber::Nothing,
             },
         };
         sum(reading.in_fields, in_body)
     }
 }
 
-impl Reading {
+impl CostReading {
     /// Why it has no number.
     fn reason(&self) -> MissingReason {
         match self.body {
@@ -194,31 +194,33 @@ impl Drop for CostMeter {
     }
 }
 
-fn in_header(settings: &ResponseCost, headers: &HeaderMap) -> Found {
-    settings.numbers().iter().fold(Found::Nothing, |found, number| match &number.source {
+fn in_header(settings: &ResponseCost, headers: &HeaderMap) -> FoundNumber {
+    settings.numbers().iter().fold(FoundNumber::Nothing, |found, number| match &number.source {
         NumberSource::Header(name) => sum(found, in_field(headers, name, number.times)),
         _ => found,
     })
 }
 
 /// The number in the field of this name.
-fn in_field(headers: &HeaderMap, name: &HeaderName, times: u64) -> Found {
+fn in_field(headers: &HeaderMap, name: &HeaderName, times: u64) -> FoundNumber {
     let mut lines = headers.get_all(name).iter();
     let number = match (lines.next(), lines.next()) {
-        (None, _) => return Found::Nothing,
+        (None, _) => return FoundNumber::Nothing,
         (Some(only), None) => number(only.as_bytes().trim_ascii()),
         (Some(_), Some(_)) => None,
     };
     match number.filter(|number| *number <= MAX_NUMBER) {
-        Some(number) => Found::Number(number.saturating_mul(times)),
-        None => Found::Unusable,
+        Some(number) => FoundNumber::Number(number.saturating_mul(times)),
+        None => FoundNumber::Unusable,
     }
 }
 
-fn sum(one: Found, other: Found) -> Found {
+fn sum(one: FoundNumber, other: FoundNumber) -> FoundNumber {
     match (one, other) {
-        (Found::Unusable, _) | (_, Found::Unusable) => Found::Unusable,
-        (Found::Nothing, found) | (found, Found::Nothing) => found,
-        (Found::Number(one), Found::Number(other)) => Found::Number(one.saturating_add(other)),
+        (FoundNumber::Unusable, _) | (_, FoundNumber::Unusable) => FoundNumber::Unusable,
+        (FoundNumber::Nothing, found) | (found, FoundNumber::Nothing) => found,
+        (FoundNumber::Number(one), FoundNumber::Number(other)) => {
+            FoundNumber::Number(one.saturating_add(other))
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::{
     request_body::{BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     retries::{Retries, discard},
-    served::Served,
+    served::ClientRequest,
     tunnel::Upgrade,
     upstream_response::{CheckedOutConnection, UpstreamResponse},
 };
@@ -37,13 +37,13 @@ pub(super) struct Forwarder<'a> {
 impl<'a> Forwarder<'a> {
     /// Forwards to the upstream of this index, under the settings of `route`.
     pub(super) fn new<S>(
-        served: &'a Served<'_, S>,
+        served: &'a ClientRequest<'_, S>,
         upstream_client: &'a Rc<UpstreamClient>,
         route: &'a Route,
         index: usize,
         upgrade: Option<&'a Upgrade>,
     ) -> Self {
-        let Served { worker, client, exchange, .. } = served;
+        let ClientRequest { worker, client, exchange, .. } = served;
         let context = AttemptContext {
             upstream: &worker.upstreams[index],
             client: upstream_client,

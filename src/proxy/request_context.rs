@@ -55,7 +55,7 @@ impl<'a> RequestFacts<'a> {
 }
 
 /// The findings of the first steps: whose request it is, and its route.
-pub struct Found {
+pub struct FoundRoute {
     pub target: Target,
     pub client: ClientIp,
     /// The identifier of the client's address. `None`: it is the peer's.
@@ -65,7 +65,7 @@ pub struct Found {
     pub route: usize,
 }
 
-impl Found {
+impl FoundRoute {
     /// The values of placeholders.
     pub(super) fn placeholders<'a>(
         &'a self,
@@ -82,7 +82,7 @@ impl Found {
 pub struct RequestContext<'r: 'a, 'a> {
     pub rules: &'r Rules,
     pub facts: &'a RequestFacts<'a>,
-    pub found: &'a Found,
+    pub found: &'a FoundRoute,
     /// The route. If it has several upstreams, the route to the one that gets the request.
     pub route: &'r Route,
     /// See [`RequestContext::attributes`].
@@ -90,7 +90,7 @@ pub struct RequestContext<'r: 'a, 'a> {
 }
 
 impl<'r: 'a, 'a> RequestContext<'r, 'a> {
-    pub fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a Found) -> Self {
+    pub fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a FoundRoute) -> Self {
         Self { rules, facts, found, route: &rules.config.routes[found.route], attributes: OnceCell::new() }
     }
 
@@ -98,7 +98,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     pub fn attributes(&self) -> &RequestAttributes<'a> {
         self.attributes.get_or_init(|| {
             let RequestFacts { request, is_peer_trusted, certificate, .. } = *self.facts;
-            let Found { target, address, identity, .. } = self.found;
+            let FoundRoute { target, address, identity, .. } = self.found;
             RequestAttributes {
                 address: address.as_ref().unwrap_or(self.facts.peer_identifier),
                 user: identity.user.as_deref(),

@@ -21,10 +21,10 @@ use super::{
     path_rewrite::RewrittenPath,
     request_body::{BodyProgress, BodyTimeouts, RequestBody},
     request_buffering::ReceivedBody,
-    request_context::Found,
+    request_context::FoundRoute,
     reservation::ReservationGuard,
     response_body::{BodySource, ResponseBody, UpstreamBody},
-    served::Served,
+    served::ClientRequest,
     trailers::TrailerFilter,
     tunnel::Upgrade,
     upstream_response::UpstreamResponse,
@@ -43,15 +43,15 @@ const ADDED_FIELDS: usize = 5;
 /// to `route` however it is read, forwarding fields, and without the client's own claims about its identity. `path`: the
 /// rewritten one.
 pub(super) fn upstream_request<S>(
-    served: &Served<'_, S>,
+    served: &ClientRequest<'_, S>,
     route: &Route,
-    found: &Found,
+    found: &FoundRoute,
     (mut head, survey): (request::Parts, FieldSurvey),
     body: ReceivedBody,
     path: Option<Box<RewrittenPath<'_>>>,
     upgrade: Option<&Upgrade>,
 ) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
-    let Served { worker, client, exchange, .. } = served;
+    let ClientRequest { worker, client, exchange, .. } = served;
     let wants_continue = matches!(body, ReceivedBody::Stream(_))
         && expect_continue::wants_continue(head.version, &head.headers);
     let gate = wants_continue.then(ContinueGate::new);
@@ -108,13 +108,13 @@ pub(super) fn upstream_request<S>(
 
 /// Changes the head of a request for the upstream.
 fn rewrite_head<S>(
-    served: &Served<'_, S>,
+    served: &ClientRequest<'_, S>,
     route: &Route,
-    found: &Found,
+    found: &FoundRoute,
     head: &mut request::Parts,
     survey: FieldSurvey,
 ) {
-    let Served { worker, client, exchange, .. } = served;
+    let ClientRequest { worker, client, exchange, .. } = served;
     let (config, claims) = (worker.config(), &worker.rules.claims);
     // hyper's map for the first request of a connection is as small as that request: it grows once, not at each field.
     head.headers.reserve(ADDED_FIELDS);

@@ -22,7 +22,7 @@ use super::{
     response_body::ResponseBody,
     rewrite,
     route_reply::{LocalReply, ReplyOrigin},
-    served::Served,
+    served::ClientRequest,
     steps::{ResponseSource, admit, check_optional_key, find, has_optional_key},
     tunnel::{self, Upgrade},
     usage,
@@ -45,7 +45,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let has_body = !body.is_end_stream();
         let upgrade = begin(&client, &mut request, has_body);
         worker.rules.conceal_key(&mut request);
-        let mut served = Served::new(&worker, &client, &request, body);
+        let mut served = ClientRequest::new(&worker, &client, &request, body);
 
         // Whose request is it, and what is its route?
         let facts = served.facts(&request);

@@ -1,4 +1,4 @@
-//! A request that a client has sent, as the [`Caller`] of its steps: it asks the store, counts, logs and records.
+//! A request that a client has sent, as the [`StepHost`] of its steps: it asks the store, counts, logs and records.
 
 use std::{rc::Rc, time::Duration};
 
@@ -25,12 +25,12 @@ use super::{
     reply::Reply,
     request_body::{BodyFault, BodyProgress},
     request_buffering::{ReceivedBody, receive_small, receive_up_to},
-    request_context::{Found, RequestContext, RequestFacts},
+    request_context::{FoundRoute, RequestContext, RequestFacts},
     reservation::{self, reserve},
     response_body::ResponseBody,
     route_reply::{LocalReply, ReplyOrigin},
     rules::Rules,
-    steps::{Caller, RefusedBy},
+    steps::{RefusedBy, StepHost},
     upstream_response::UpstreamResponse,
     worker::Worker,
 };
@@ -47,7 +47,7 @@ use crate::{
 };
 
 /// The request of a client.
-pub(super) struct Served<'a, S> {
+pub(super) struct ClientRequest<'a, S> {
     pub(super) worker: &'a Rc<Worker<S>>,
     pub(super) client: &'a Rc<ClientInfo>,
     /// Counts and logs the request when it is dropped, at the latest with the response's body.
@@ -56,7 +56,7 @@ pub(super) struct Served<'a, S> {
     pub(super) body: Option<ReceivedBody>,
 }
 
-impl<'a, S> Served<'a, S> {
+impl<'a, S> ClientRequest<'a, S> {
     /// A request of `client` that has just arrived.
     pub(super) fn new(
         worker: &'a Rc<Worker<S>>,
@@ -87,7 +87,7 @@ impl<'a, S> Served<'a, S> {
     }
 
     /// Notes the route, and the fields that it adds to the response.
-    pub(super) fn routed(&mut self, request: &request::Parts, found: &Found) {
+    pub(super) fn routed(&mut self, request: &request::Parts, found: &FoundRoute) {
         let (rules, exchange) = (&self.worker.rules, &mut self.exchange);
         exchange.set_route(found.route);
         if let Some(Some(cors)) = rules.cors.get(found.route) {
@@ -141,7 +141,7 @@ impl<'a, S> Served<'a, S> {
     }
 
     /// The client, as the upstream of this index identifies it.
-    pub(super) fn upstream_client(&self, index: usize, found: &Found) -> Rc<UpstreamClient> {
+    pub(super) fn upstream_client(&self, index: usize, found: &FoundRoute) -> Rc<UpstreamClient> {
         let address = self.worker.rules.identifying_address(found.client.ip);
         self.client.hand_off().upstream_client(self.worker.upstreams[index].shared(), address)
     }
@@ -151,7 +151,7 @@ impl<'a, S> Served<'a, S> {
         &mut self,
         forwarded: &UpstreamResponse,
         route: &Route,
-        found: &Found,
+        found: &FoundRoute,
         is_safe: bool,
     ) {
         let status = forwarded.response.status();
@@ -163,7 +163,7 @@ impl<'a, S> Served<'a, S> {
 
     /// Records a response if it tells something about its client.
     #[inline]
-    fn record_response(&self, found: &Found, is_safe: bool, status: StatusCode) {
+    fn record_response(&self, found: &FoundRoute, is_safe: bool, status: StatusCode) {
         let Self { worker, exchange, .. } = self;
         let address = worker.rules.identifying_address(found.client.ip);
         if worker.recorder.wants_response(address, status) {
@@ -278,7 +278,7 @@ impl<'a, S> Served<'a, S> {
     }
 }
 
-impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
+impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     fn note_refusal(
         &mut self,
         refused: RefusedBy,
@@ -500,7 +500,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
     }
 }
 
-impl<S: StoreAdmin + 'static> Served<'_, S> {
+impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
     /// Records a request that policies have denied.
     fn denied(
         &mut self,
@@ -529,8 +529,13 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
 
 /// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of
 /// enforced policies.
-fn record_outcomes<S>(served: &mut Served<'_, S>, route: usize, checks: &Checks<'_>, decision: &Decision) {
-    let Served { worker, exchange, .. } = served;
+fn record_outcomes<S>(
+    served: &mut ClientRequest<'_, S>,
+    route: usize,
+    checks: &Checks<'_>,
+    decision: &Decision,
+) {
+    let ClientRequest { worker, exchange, .. } = served;
     let source = source_label(decision.source);
     // The shadow policy with the longest wait among those that would deny.
     let mut shadow: Option<(i64, usize)> = None;

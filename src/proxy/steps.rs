@@ -13,7 +13,7 @@ use super::{
     path_rewrite::RewrittenPath,
     quota,
     reply::Reply,
-    request_context::Found,
+    request_context::FoundRoute,
     route_reply::{LocalReply, ReplyOrigin, upstream_of},
     rules::{Rules, parse_target},
     split::point_of,
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Takes the steps of one request: it does the parts that only it can do, and notes the results.
-pub(crate) trait Caller<'r> {
+pub(crate) trait StepHost<'r> {
     /// Notes that a step refuses the request although the next ones could be taken: `deny` or `allow`, a ban, a
     /// credential, `max_body`, or `missing: deny`. After `Ok`, they are taken all the same.
     ///
@@ -199,11 +199,11 @@ impl RefusedBy {
 ///
 /// # Errors
 /// The refusal of a step.
-pub(crate) fn find<'r, C: Caller<'r>>(
+pub(crate) fn find<'r, C: StepHost<'r>>(
     caller: &mut C,
     rules: &Rules,
     facts: &RequestFacts<'_>,
-) -> Result<Found, RefusedBy> {
+) -> Result<FoundRoute, RefusedBy> {
     let headers = &facts.request.headers;
     let target =
         parse_target(facts.request, facts.survey, &rules.config.client_limits).map_err(RefusedBy::Head)?;
@@ -215,7 +215,7 @@ pub(crate) fn find<'r, C: Caller<'r>>(
     let route = find_route(rules, facts, &target)?;
     let is_peer = facts.peer == client.ip;
     let address = (!is_peer).then(|| rules.address_identifier(client.ip));
-    Ok(Found { target, client, address, identity, route })
+    Ok(FoundRoute { target, client, address, identity, route })
 }
 
 /// The index of the request's route.
@@ -238,17 +238,17 @@ fn find_route(rules: &Rules, facts: &RequestFacts<'_>, target: &Target) -> Resul
 }
 
 /// Whether the request has a key, and its route requires none.
-pub(super) fn has_optional_key(rules: &Rules, found: &Found) -> bool {
+pub(super) fn has_optional_key(rules: &Rules, found: &FoundRoute) -> bool {
     found.identity.key.is_some() && rules.config.routes[found.route].require == Some(Require::None)
 }
 
 /// Checks the key of a request whose route requires none. A wrong key is counted there, too: the response to a good one
 /// may differ, for example in its `RateLimit` fields. From an address that has sent too many wrong ones, no key counts.
-pub(super) async fn check_optional_key<'r, C: Caller<'r>>(
+pub(super) async fn check_optional_key<'r, C: StepHost<'r>>(
     caller: &mut C,
     rules: &'r Rules,
     facts: &RequestFacts<'_>,
-    found: &mut Found,
+    found: &mut FoundRoute,
 ) {
     let fault = CredentialFault::of_optional_key(&found.identity.key);
     if fault == Some(CredentialFault::NotLoaded) {
@@ -278,7 +278,7 @@ pub(crate) enum ResponseSource<'a> {
 ///
 /// # Errors
 /// The refusal of a step.
-pub(crate) async fn admit<'r, C: Caller<'r>>(
+pub(crate) async fn admit<'r, C: StepHost<'r>>(
     caller: &mut C,
     context: &mut RequestContext<'r, '_>,
 ) -> Result<ResponseSource<'r>, RefusedBy> {
@@ -331,7 +331,7 @@ fn is_open_preflight(context: &RequestContext<'_, '_>) -> bool {
 }
 
 /// Refuses a request that lacks a valid credential. A wrong one is counted, and its address is limited in the end.
-async fn refuse_credential<'r, C: Caller<'r>>(
+async fn refuse_credential<'r, C: StepHost<'r>>(
     caller: &mut C,
     context: &RequestContext<'r, '_>,
     fault: CredentialFault,
@@ -344,7 +344,7 @@ async fn refuse_credential<'r, C: Caller<'r>>(
 }
 
 /// Picks one of several upstreams of the route.
-fn choose_upstream<'r, C: Caller<'r>>(caller: &mut C, context: &mut RequestContext<'_, '_>) {
+fn choose_upstream<'r, C: StepHost<'r>>(caller: &mut C, context: &mut RequestContext<'_, '_>) {
     if let Some(split) = &context.route.split
         && let Some(point) = point_of(split, context).or_else(|| caller.draw(split.total().max(1)))
     {
@@ -353,7 +353,7 @@ fn choose_upstream<'r, C: Caller<'r>>(caller: &mut C, context: &mut RequestConte
 }
 
 /// Applies `deny` and `allow`. `context`: the request's, for the `rule` of its route.
-fn check_access<'r, C: Caller<'r>>(
+fn check_access<'r, C: StepHost<'r>>(
     caller: &mut C,
     rule: Option<&AccessRule>,
     client: ClientIp,
@@ -379,7 +379,7 @@ fn is_body_too_long(context: &RequestContext<'_, '_>) -> bool {
 }
 
 /// Finds the source of the response, and the path that an upstream gets.
-fn find_source<'r, C: Caller<'r>>(caller: &C, context: &RequestContext<'r, '_>) -> ResponseSource<'r> {
+fn find_source<'r, C: StepHost<'r>>(caller: &C, context: &RequestContext<'r, '_>) -> ResponseSource<'r> {
     let is_preflight = || caller.cors().is_some() && is_preflight(context.request(), context.route);
     if matches!(context.route.action, RouteAction::Usage) && !is_preflight() {
         return ResponseSource::Usage;

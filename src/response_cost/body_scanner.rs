@@ -9,17 +9,17 @@ use http::{
 use memchr::memchr;
 
 use super::{
-    event_stream::{EventParser, Part},
+    event_stream::{EventParser, EventPart},
     gzip::Gunzip,
     json_scanner::JsonScanner,
-    json_sum::{Found, JsonSum},
+    json_sum::{FoundNumber, JsonSum},
 };
 
 /// Finds the numbers of a sum in a body that arrives in pieces.
 #[derive(Debug)]
 pub struct BodyScanner {
     gunzip: Option<Gunzip>,
-    texts: Texts,
+    texts: JsonTexts,
 }
 
 /// Why a response is not scanned.
@@ -33,7 +33,7 @@ pub enum Unscannable {
 
 /// The JSON texts of a body, by its media type.
 #[derive(Debug)]
-enum Texts {
+enum JsonTexts {
     /// `application/json`: one text, or an array of texts.
     Whole(JsonScanner),
     /// `application/x-ndjson`: a text a line.
@@ -45,7 +45,7 @@ enum Texts {
 impl BodyScanner {
     /// Scans the body of the response with these headers.
     pub fn new(sum: &Arc<JsonSum>, headers: &HeaderMap) -> Result<Self, Unscannable> {
-        let texts = Texts::new(sum, headers).ok_or(Unscannable::MediaType)?;
+        let texts = JsonTexts::new(sum, headers).ok_or(Unscannable::MediaType)?;
         let codings =
             headers.get_all(CONTENT_ENCODING).iter().flat_map(|field| field.as_bytes().split(|b| *b == b','));
         let mut codings = codings
@@ -68,9 +68,9 @@ impl BodyScanner {
     }
 
     /// The cost by the body so far. A body that cannot be decoded to its end is unusable: its last numbers are missing.
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> FoundNumber {
         match &self.gunzip {
-            Some(gunzip) if gunzip.has_failed() => Found::Unusable,
+            Some(gunzip) if gunzip.has_failed() => FoundNumber::Unusable,
             _ => self.texts.json().total(),
         }
     }
@@ -87,7 +87,7 @@ fn is_gzip(coding: &[u8]) -> bool {
     coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip")
 }
 
-impl Texts {
+impl JsonTexts {
     fn new(sum: &Arc<JsonSum>, headers: &HeaderMap) -> Option<Self> {
         let media_type = media_type(headers)?;
         let json = || JsonScanner::new(sum.clone());
@@ -129,8 +129,8 @@ impl Texts {
             Self::Events(events, json) => {
                 while let Some(part) = events.next(&mut piece) {
                     match part {
-                        Part::Data(data) => json.read(data),
-                        Part::End => json.end(),
+                        EventPart::Data(data) => json.read(data),
+                        EventPart::End => json.end(),
                     }
                 }
             }

@@ -8,7 +8,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// The state between two pieces.
 #[derive(Debug, Clone)]
 pub(super) struct EventParser {
-    line: Line,
+    line: LinePosition,
     /// Whether the current event has a field.
     has_fields: bool,
     /// The last byte was CR, and ended a line. An LF that follows belongs to it.
@@ -17,7 +17,7 @@ pub(super) struct EventParser {
 
 /// The position in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LinePosition {
     /// After so many bytes of a byte order mark, which may precede the first line.
     ByteOrderMark(usize),
     /// After so many bytes of `data`.
@@ -30,7 +30,7 @@ enum Line {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part<'p> {
+pub(super) enum EventPart<'p> {
     /// A part of the event's data. Its last part is a line break.
     Data(&'p [u8]),
     /// The event ends. A comment before an event's first field is an event of its own: some servers send one alone, to
@@ -40,11 +40,11 @@ pub(super) enum Part<'p> {
 
 impl EventParser {
     pub(super) fn new() -> Self {
-        Self { line: Line::ByteOrderMark(0), has_fields: false, is_after_cr: false }
+        Self { line: LinePosition::ByteOrderMark(0), has_fields: false, is_after_cr: false }
     }
 
     /// Takes the next part from the front of `piece`. `None`: all of the piece is taken.
-    pub(super) fn next<'p>(&mut self, piece: &mut &'p [u8]) -> Option<Part<'p>> {
+    pub(super) fn next<'p>(&mut self, piece: &mut &'p [u8]) -> Option<EventPart<'p>> {
         self.take_lf(piece);
         loop {
             let byte = *piece.first()?;
@@ -60,27 +60,27 @@ impl EventParser {
                 }
             }
             match self.line {
-                Line::Data => return Some(Part::Data(take_line(piece))),
-                Line::Other | Line::Comment => {
+                LinePosition::Data => return Some(EventPart::Data(take_line(piece))),
+                LinePosition::Other | LinePosition::Comment => {
                     take_line(piece);
                 }
-                Line::ByteOrderMark(matched) => {
+                LinePosition::ByteOrderMark(matched) => {
                     self.line = match BYTE_ORDER_MARK.get(matched) {
-                        Some(expected) if *expected == byte => Line::ByteOrderMark(matched + 1),
-                        None => Line::Field(0),
-                        Some(_) if matched == 0 => Line::Field(0),
-                        Some(_) => Line::Other,
+                        Some(expected) if *expected == byte => LinePosition::ByteOrderMark(matched + 1),
+                        None => LinePosition::Field(0),
+                        Some(_) if matched == 0 => LinePosition::Field(0),
+                        Some(_) => LinePosition::Other,
                     };
-                    if let Line::ByteOrderMark(_) = self.line {
+                    if let LinePosition::ByteOrderMark(_) = self.line {
                         *piece = &piece[1..];
                     }
                 }
-                Line::Field(matched) => {
+                LinePosition::Field(matched) => {
                     self.line = match DATA.get(matched) {
-                        Some(expected) if *expected == byte => Line::Field(matched + 1),
-                        None if byte == b':' => Line::Data,
-                        Some(_) if matched == 0 && byte == b':' => Line::Comment,
-                        _ => Line::Other,
+                        Some(expected) if *expected == byte => LinePosition::Field(matched + 1),
+                        None if byte == b':' => LinePosition::Data,
+                        Some(_) if matched == 0 && byte == b':' => LinePosition::Comment,
+                        _ => LinePosition::Other,
                     };
                     *piece = &piece[1..];
                 }
@@ -96,25 +96,25 @@ impl EventParser {
         is_taken
     }
 
-    fn end_line(&mut self) -> Option<Part<'static>> {
-        let line = std::mem::replace(&mut self.line, Line::Field(0));
+    fn end_line(&mut self) -> Option<EventPart<'static>> {
+        let line = std::mem::replace(&mut self.line, LinePosition::Field(0));
         match line {
-            Line::Field(0) => {}
-            Line::ByteOrderMark(matched) if matched == 0 || matched == BYTE_ORDER_MARK.len() => {}
-            Line::Comment if !self.has_fields => {}
-            Line::Comment => return None,
-            Line::Data => {
+            LinePosition::Field(0) => {}
+            LinePosition::ByteOrderMark(matched) if matched == 0 || matched == BYTE_ORDER_MARK.len() => {}
+            LinePosition::Comment if !self.has_fields => {}
+            LinePosition::Comment => return None,
+            LinePosition::Data => {
                 self.has_fields = true;
-                return Some(Part::Data(b"\n"));
+                return Some(EventPart::Data(b"\n"));
             }
-            Line::Field(_) | Line::Other | Line::ByteOrderMark(_) => {
+            LinePosition::Field(_) | LinePosition::Other | LinePosition::ByteOrderMark(_) => {
                 self.has_fields = true;
                 // A field `data` without a colon is an empty line of data, which is nothing in JSON.
                 return None;
             }
         }
         self.has_fields = false;
-        Some(Part::End)
+        Some(EventPart::End)
     }
 }
 

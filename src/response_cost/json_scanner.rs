@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use memchr::memchr2;
 
-use super::json_sum::{Found, JsonSum};
+use super::json_sum::{FoundNumber, JsonSum};
 
 /// Most bytes of a number. A longer one is unusable.
 const MAX_DIGITS: usize = 64;
@@ -22,13 +22,13 @@ pub(super) struct JsonScanner {
     open: Vec<Container>,
     /// How many brackets are open in the value that is skipped.
     skipped: u64,
-    state: State,
+    state: ScanState,
     /// The node of the next value, if it is on a path.
     value: Option<usize>,
     /// The beginning of the name or number that is being read.
     text: Vec<u8>,
     /// The last result for each number of the sum.
-    found: Vec<Found>,
+    found: Vec<FoundNumber>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ enum Container {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ScanState {
     /// Before a value, or between a value and the comma or bracket that follows it.
     Value,
     /// In an object, before a name or its end.
@@ -60,18 +60,18 @@ enum State {
 
 impl JsonScanner {
     pub(super) fn new(sum: Arc<JsonSum>) -> Self {
-        let found = vec![Found::Nothing; sum.numbers().len()];
-        let (state, value) = (State::Value, Some(JsonSum::ROOT));
+        let found = vec![FoundNumber::Nothing; sum.numbers().len()];
+        let (state, value) = (ScanState::Value, Some(JsonSum::ROOT));
         Self { sum, open: Vec::new(), skipped: 0, state, value, text: Vec::new(), found }
     }
 
     /// The sum of the numbers so far.
-    pub(super) fn total(&self) -> Found {
+    pub(super) fn total(&self) -> FoundNumber {
         self.sum.total(&self.found)
     }
 
     /// The last result for each number of the sum.
-    pub(super) fn found(&self) -> &[Found] {
+    pub(super) fn found(&self) -> &[FoundNumber] {
         &self.found
     }
 
@@ -79,12 +79,12 @@ impl JsonScanner {
     pub(super) fn read(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() {
             let used = match self.state {
-                State::Value => self.before_value(piece),
-                State::Name => self.before_name(piece),
-                State::InName { is_escaped } => self.in_name(piece, is_escaped),
-                State::InString { is_escaped } => self.in_string(piece, is_escaped),
-                State::InNumber => self.in_number(piece),
-                State::InSkipped => self.in_skipped(piece),
+                ScanState::Value => self.before_value(piece),
+                ScanState::Name => self.before_name(piece),
+                ScanState::InName { is_escaped } => self.in_name(piece, is_escaped),
+                ScanState::InString { is_escaped } => self.in_string(piece, is_escaped),
+                ScanState::InNumber => self.in_number(piece),
+                ScanState::InSkipped => self.in_skipped(piece),
             };
             piece = &piece[used.min(piece.len())..];
         }
@@ -93,7 +93,7 @@ impl JsonScanner {
     /// Ends the text, even if it is incomplete. Another one may follow.
     pub(super) fn end(&mut self) {
         self.open.clear();
-        (self.skipped, self.state, self.value) = (0, State::Value, Some(JsonSum::ROOT));
+        (self.skipped, self.state, self.value) = (0, ScanState::Value, Some(JsonSum::ROOT));
     }
 
     fn before_value(&mut self, piece: &[u8]) -> usize {
@@ -102,11 +102,11 @@ impl JsonScanner {
             |byte: &u8| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']' | b',' | b'-' | b'0'..=b'9');
         let Some(at) = piece.iter().position(is_token) else { return piece.len() };
         match piece[at] {
-            b'"' => self.state = State::InString { is_escaped: false },
+            b'"' => self.state = ScanState::InString { is_escaped: false },
             b'{' => match self.value.filter(|node| self.sum.has_children(*node)) {
                 Some(node) => {
                     self.open.push(Container::Object(node));
-                    self.state = State::Name;
+                    self.state = ScanState::Name;
                 }
                 None => self.skip(),
             },
@@ -118,7 +118,7 @@ impl JsonScanner {
             b',' => self.after_comma(),
             _ => {
                 self.text.clear();
-                self.state = State::InNumber;
+                self.state = ScanState::InNumber;
                 return at;
             }
         }
@@ -126,13 +126,13 @@ impl JsonScanner {
     }
 
     fn skip(&mut self) {
-        (self.skipped, self.state) = (1, State::InSkipped);
+        (self.skipped, self.state) = (1, ScanState::InSkipped);
     }
 
     fn after_comma(&mut self) {
         (self.state, self.value) = match self.open.last() {
-            Some(Container::Object(_)) => (State::Name, None),
-            Some(Container::Array) | None => (State::Value, Some(JsonSum::ROOT)),
+            Some(Container::Object(_)) => (ScanState::Name, None),
+            Some(Container::Array) | None => (ScanState::Value, Some(JsonSum::ROOT)),
         };
     }
 
@@ -140,14 +140,14 @@ impl JsonScanner {
     fn close(&mut self) {
         self.open.pop();
         let is_text_next = matches!(self.open.last(), None | Some(Container::Array));
-        (self.state, self.value) = (State::Value, is_text_next.then_some(JsonSum::ROOT));
+        (self.state, self.value) = (ScanState::Value, is_text_next.then_some(JsonSum::ROOT));
     }
 
     fn before_name(&mut self, piece: &[u8]) -> usize {
         let Some(at) = piece.iter().position(|byte| matches!(byte, b'"' | b'}')) else { return piece.len() };
         if piece[at] == b'"' {
             self.text.clear();
-            self.state = State::InName { is_escaped: false };
+            self.state = ScanState::InName { is_escaped: false };
         } else {
             self.close();
         }
@@ -159,7 +159,7 @@ impl JsonScanner {
         match end_of_string(piece, is_escaped) {
             StringPart::GoesOn { is_escaped } => {
                 self.keep(piece, longest);
-                self.state = State::InName { is_escaped };
+                self.state = ScanState::InName { is_escaped };
                 piece.len()
             }
             StringPart::Ends { used } => {
@@ -174,7 +174,7 @@ impl JsonScanner {
                     Some(Container::Object(node)) if name.len() <= longest => child(&self.sum, *node, name),
                     _ => None,
                 };
-                self.state = State::Value;
+                self.state = ScanState::Value;
                 used
             }
         }
@@ -189,11 +189,11 @@ impl JsonScanner {
     fn in_string(&mut self, piece: &[u8], is_escaped: bool) -> usize {
         match end_of_string(piece, is_escaped) {
             StringPart::GoesOn { is_escaped } => {
-                self.state = State::InString { is_escaped };
+                self.state = ScanState::InString { is_escaped };
                 piece.len()
             }
             StringPart::Ends { used } => {
-                self.state = if self.skipped > 0 { State::InSkipped } else { State::Value };
+                self.state = if self.skipped > 0 { ScanState::InSkipped } else { ScanState::Value };
                 used
             }
         }
@@ -209,15 +209,15 @@ impl JsonScanner {
             if end.is_some() {
                 for number in self.sum.numbers_at(node) {
                     self.found[*number] = if self.text.len() <= MAX_DIGITS {
-                        Found::parse(&self.text)
+                        FoundNumber::parse(&self.text)
                     } else {
-                        Found::Unusable
+                        FoundNumber::Unusable
                     };
                 }
             }
         }
         if end.is_some() {
-            self.state = State::Value;
+            self.state = ScanState::Value;
         }
         part.len()
     }
@@ -226,14 +226,14 @@ impl JsonScanner {
         for (at, byte) in piece.iter().enumerate() {
             match byte {
                 b'"' => {
-                    self.state = State::InString { is_escaped: false };
+                    self.state = ScanState::InString { is_escaped: false };
                     return at + 1;
                 }
                 b'{' | b'[' => self.skipped += 1,
                 b'}' | b']' => {
                     self.skipped -= 1;
                     if self.skipped == 0 {
-                        self.state = State::Value;
+                        self.state = ScanState::Value;
                         return at + 1;
                     }
                 }

@@ -54,14 +54,14 @@ pub struct JsonNumber {
 pub struct JsonSum {
     numbers: Vec<JsonNumber>,
     /// The tree of all paths. The first node is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<PathNode>,
     /// The most bytes that JSON may take to write a name of a path.
     longest_name: usize,
 }
 
 /// A name on a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Node {
+struct PathNode {
     children: Vec<(Box<[u8]>, usize)>,
     /// The indexes of the numbers whose paths end here.
     numbers: Vec<usize>,
@@ -108,7 +108,7 @@ impl JsonSum {
     }
 
     fn build(numbers: Vec<JsonNumber>) -> Self {
-        let mut sum = Self { numbers: Vec::new(), nodes: vec![Node::default()], longest_name: 0 };
+        let mut sum = Self { numbers: Vec::new(), nodes: vec![PathNode::default()], longest_name: 0 };
         for (index, number) in numbers.iter().enumerate() {
             for path in &number.paths {
                 let end = path.names().fold(Self::ROOT, |node, name| sum.child_or_new(node, name));
@@ -123,7 +123,7 @@ impl JsonSum {
             return child;
         }
         let child = self.nodes.len();
-        self.nodes.push(Node::default());
+        self.nodes.push(PathNode::default());
         self.nodes[node].children.push((name.as_bytes().into(), child));
         // At most `\uXXXX` for each byte.
         self.longest_name = self.longest_name.max(6 * name.len());
@@ -156,15 +156,15 @@ impl JsonSum {
     }
 
     /// Adds up the numbers that were found. One that is unusable makes the sum unusable.
-    pub(super) fn total(&self, found: &[Found]) -> Found {
-        let mut total = Found::Nothing;
+    pub(super) fn total(&self, found: &[FoundNumber]) -> FoundNumber {
+        let mut total = FoundNumber::Nothing;
         for (number, found) in self.numbers.iter().zip(found) {
             total = match (total, found) {
-                (_, Found::Unusable) => return Found::Unusable,
-                (total, Found::Nothing) => total,
-                (total, Found::Number(found)) => {
+                (_, FoundNumber::Unusable) => return FoundNumber::Unusable,
+                (total, FoundNumber::Nothing) => total,
+                (total, FoundNumber::Number(found)) => {
                     let sum = total.number().unwrap_or(0);
-                    Found::Number(sum.saturating_add(found.saturating_mul(number.times)))
+                    FoundNumber::Number(sum.saturating_add(found.saturating_mul(number.times)))
                 }
             };
         }
@@ -174,7 +174,7 @@ impl JsonSum {
 
 /// The result of the search for a number, or for the cost of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Found {
+pub enum FoundNumber {
     /// No number. `null` is none, and a string neither.
     #[default]
     Nothing,
@@ -183,7 +183,7 @@ pub enum Found {
     Unusable,
 }
 
-impl Found {
+impl FoundNumber {
     /// Parses a number of JSON.
     pub(super) fn parse(text: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(text) else { return Self::Unusable };

@@ -25,6 +25,6 @@ mod usage_event_filter;
 
 pub use ask_for_usage::ask_for_usage;
 pub use body_scanner::{BodyScanner, Unscannable, media_type};
-pub use json_sum::{Found, JsonNumber, JsonPath, JsonSum, MAX_NUMBER};
+pub use json_sum::{FoundNumber, JsonNumber, JsonPath, JsonSum, MAX_NUMBER};
 pub use request_number::RequestNumber;
 pub use usage_event_filter::UsageEventFilter;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     json_scanner::JsonScanner,
-    json_sum::{Found, JsonNumber, JsonPath, JsonSum},
+    json_sum::{FoundNumber, JsonNumber, JsonPath, JsonSum},
 };
 
 /// The number of alternative responses that a request asks for: OpenAI's `n`, Gemini's `candidateCount`.
@@ -30,7 +30,7 @@ impl RequestNumber {
     /// The number of the request with this body. `None`: it has none, or one that is not a number from 0 to
     /// [`MAX_NUMBER`](super::MAX_NUMBER).
     pub fn read(&self, body: &[u8]) -> Option<u64> {
-        self.choose(body, |numbers| numbers.iter().find(|found| **found != Found::Nothing)?.number())
+        self.choose(body, |numbers| numbers.iter().find(|found| **found != FoundNumber::Nothing)?.number())
     }
 
     /// The greatest of all numbers that the request has at these paths. `None`: it has none.
@@ -39,15 +39,15 @@ impl RequestNumber {
     }
 
     /// The chosen number, times the responses that the request asks for.
-    fn choose(&self, body: &[u8], choose: impl FnOnce(&[Found]) -> Option<u64>) -> Option<u64> {
+    fn choose(&self, body: &[u8], choose: impl FnOnce(&[FoundNumber]) -> Option<u64>) -> Option<u64> {
         let mut json = JsonScanner::new(self.numbers.clone());
         json.read(body);
         let (count, numbers) = json.found().split_last()?;
         let number = choose(numbers)?;
         match count {
-            Found::Nothing => Some(number),
-            Found::Number(count) => Some(number.saturating_mul((*count).max(1))),
-            Found::Unusable => None,
+            FoundNumber::Nothing => Some(number),
+            FoundNumber::Number(count) => Some(number.saturating_mul((*count).max(1))),
+            FoundNumber::Unusable => None,
         }
     }
 }

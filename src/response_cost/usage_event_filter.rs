@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::event_stream::{EventParser, Part};
+use super::event_stream::{EventParser, EventPart};
 
 /// The longest event that is held back until it ends. The event with the usage is shorter by far.
 const MAX_EVENT: usize = 32 << 10;
@@ -49,8 +49,8 @@ impl UsageEventFilter {
         }
         while let Some(part) = self.parser.next(&mut rest) {
             match part {
-                Part::Data(data) => self.add(data),
-                Part::End => {
+                EventPart::Data(data) => self.add(data),
+                EventPart::End => {
                     let end = chunk.len() - rest.len();
                     self.is_too_long |= self.held.len() + end - to > MAX_EVENT;
                     self.was_removed = self.take_usage();

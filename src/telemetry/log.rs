@@ -13,7 +13,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    config::model::{Log, LogFormat, LogLevel},
+    config::model::{Log, LogLevel, ProcessLogFormat},
     text::{is_invisible, json_escape},
 };
 
@@ -45,8 +45,10 @@ pub fn init(log: Log) -> LogGuard {
         .log_internal_errors(false);
     let result = match log.format {
         // Colours only for terminals.
-        LogFormat::Text => registry().with(filter).with(layer.with_ansi(stderr().is_terminal())).try_init(),
-        LogFormat::Json => registry().with(filter).with(layer.json().flatten_event(true)).try_init(),
+        ProcessLogFormat::Text => {
+            registry().with(filter).with(layer.with_ansi(stderr().is_terminal())).try_init()
+        }
+        ProcessLogFormat::Json => registry().with(filter).with(layer.json().flatten_event(true)).try_init(),
     };
     if let Err(error) = result {
         tracing::debug!(%error, "messages go where they went before");
@@ -59,7 +61,7 @@ pub fn init(log: Log) -> LogGuard {
 #[derive(Clone)]
 struct EscapingWriter {
     writer: NonBlocking,
-    format: LogFormat,
+    format: ProcessLogFormat,
 }
 
 impl EscapingWriter {
@@ -68,8 +70,8 @@ impl EscapingWriter {
         for character in message.chars() {
             match self.format {
                 _ if !needs_escape(character) => out.push(character),
-                LogFormat::Text => out.extend(character.escape_unicode()),
-                LogFormat::Json => out += &json_escape(character),
+                ProcessLogFormat::Text => out.extend(character.escape_unicode()),
+                ProcessLogFormat::Json => out += &json_escape(character),
             }
         }
         out

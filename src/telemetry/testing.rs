@@ -8,9 +8,9 @@ use crate::{
     config::model::{
         Abuse, Access, AccessLog, AccessLogFormat, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
         Config, ConfigSource, DotSegments, EarlyHints, Endpoint, ForwardClientCertificate, Forwarded,
-        HostHeader, KeyPart, KeyRecipe, Log, MemoryStore, MethodOverride, PathMatching, PathPattern, Policy,
-        Protocol, Rate, ReplyHeaders, Resolver, Retry, Route, RouteAction, RoutePolicy, Shutdown, Store,
-        Timeouts, Trailers, Upstream, Users, Workers,
+        HostHeader, KeyPart, KeyRecipe, Log, MemoryStoreSettings, MethodOverride, PathMatching, PathPattern,
+        Policy, Protocol, Rate, ReplyHeaders, Resolver, Retry, Route, RouteAction, RoutePolicy, Shutdown,
+        StoreSettings, Timeouts, Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -33,7 +33,10 @@ pub(crate) fn config() -> Config {
         user: Vec::new(),
         api_keys: None,
         plans: Vec::new(),
-        store: Store { memory: MemoryStore { max_keys: 1000, ..MemoryStore::default() }, ..Store::default() },
+        store: StoreSettings {
+            memory: MemoryStoreSettings { max_keys: 1000, ..MemoryStoreSettings::default() },
+            ..StoreSettings::default()
+        },
         policies: vec![Arc::new(policy)],
         abuse: Abuse { retain: Duration::from_secs(86_400), memory: None, users: Users::Plain, secret: None },
         bans: Vec::new(),

@@ -9,16 +9,16 @@ use crate::config::model::Endpoint;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Affinity {
     /// The hash of the request's key, where requests are balanced by hash.
-    pub key: KeyHash,
+    pub key: AffinityHash,
     /// The host that served the client before, by the client's cookie.
     pub host: Option<HostId>,
 }
 
 /// The hash of a request's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct KeyHash(pub(super) u64);
+pub struct AffinityHash(pub(super) u64);
 
-impl KeyHash {
+impl AffinityHash {
     pub fn new(key: &str) -> Self {
         Self(hash(key.as_bytes()))
     }

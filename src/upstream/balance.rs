@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    affinity::{Affinity, KeyHash},
+    affinity::{Affinity, AffinityHash},
     health::Eligible,
     hosts::UpstreamHost,
     rendezvous,
@@ -137,7 +137,7 @@ impl Balancer {
 
     /// The host of a key: of the endpoints with a host for which `may` is true, the one with the highest score, and of
     /// its addresses the one with the highest. So a name that gets new addresses moves no key from another endpoint.
-    fn owner(&self, key: KeyHash, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
+    fn owner(&self, key: AffinityHash, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let mut highest = (0.0, 0.0);
         let mut owner = None;
         for (at, host) in self.hosts.iter().enumerate().filter(|(_, host)| may(host)) {
@@ -158,7 +158,7 @@ impl Balancer {
     }
 
     /// The host of a key while all hosts are healthy, and none starts slowly.
-    pub(super) fn owner_of_all(&self, key: KeyHash) -> Option<&Arc<UpstreamHost>> {
+    pub(super) fn owner_of_all(&self, key: AffinityHash) -> Option<&Arc<UpstreamHost>> {
         let whole = Self { slow_start: Duration::ZERO, ..self.clone() };
         self.hosts.get(whole.owner(key, |_| true, Instant::now()))
     }
@@ -220,7 +220,7 @@ mod tests {
         }
 
         fn of_key(&self, key: &str, now: Instant) -> usize {
-            self.tied(&Affinity { key: KeyHash::new(key), host: None }, None, now)
+            self.tied(&Affinity { key: AffinityHash::new(key), host: None }, None, now)
         }
 
         /// The number of 1000 requests that each host gets at this time.
@@ -409,7 +409,7 @@ mod tests {
         for balance in [Balance::RoundRobin, Balance::LeastRequest, hash()] {
             let balancer = balancer(&[1, 1, 1], &balance);
             let now = now();
-            let named = Affinity { key: KeyHash::default(), host: Some(balancer.hosts[1].id) };
+            let named = Affinity { key: AffinityHash::default(), host: Some(balancer.hosts[1].id) };
             assert!((0..6).all(|_| balancer.tied(&named, None, now) == 1));
             let failed = &balancer.hosts[1];
             assert!((0..6).all(|_| balancer.tied(&named, Some(failed), now) != 1));

@@ -32,7 +32,7 @@ mod tls;
 mod upkeep;
 
 pub use addresses::{ClientWait, Eviction, UpstreamClient};
-pub use affinity::{Affinity, HostId, KeyHash};
+pub use affinity::{Affinity, AffinityHash, HostId};
 pub use balance::{HostChoice, KeyOwner};
 pub use connect::ConnectError;
 pub use drains::{

@@ -41,11 +41,11 @@ struct QueueState {
 #[derive(Debug)]
 struct WaitingAddress {
     address: Arc<AddressUsage>,
-    requests: VecDeque<WaitingRequest>,
+    requests: VecDeque<QueuedRequest>,
 }
 
 #[derive(Debug)]
-struct WaitingRequest {
+struct QueuedRequest {
     /// Increases with each request.
     ticket: u64,
     worker: usize,
@@ -161,7 +161,7 @@ impl ConnectionQueue {
         let entry = state.by_address.entry(address.ip);
         let waiting_address = entry
             .or_insert_with(|| WaitingAddress { address: Arc::clone(address), requests: VecDeque::new() });
-        waiting_address.requests.push_back(WaitingRequest { ticket, worker, grant });
+        waiting_address.requests.push_back(QueuedRequest { ticket, worker, grant });
         self.waiting.fetch_add(1, Ordering::AcqRel);
         drop(state);
         if let Some(request) = displaced {
@@ -225,7 +225,7 @@ impl ConnectionQueue {
     }
 
     /// Removes a request from the queue, if it is still there.
-    fn take(&self, state: &mut QueueState, ip: IpAddr, ticket: u64) -> Option<WaitingRequest> {
+    fn take(&self, state: &mut QueueState, ip: IpAddr, ticket: u64) -> Option<QueuedRequest> {
         let waiting = state.by_address.get_mut(&ip)?;
         let at = waiting.requests.iter().position(|request| request.ticket == ticket)?;
         let request = waiting.requests.remove(at);
@@ -238,7 +238,7 @@ impl ConnectionQueue {
 }
 
 impl QueueState {
-    fn requests(&self) -> impl Iterator<Item = &WaitingRequest> {
+    fn requests(&self) -> impl Iterator<Item = &QueuedRequest> {
         self.by_address.values().flat_map(|waiting| &waiting.requests)
     }
 }

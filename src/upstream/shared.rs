@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::{
     addresses::{AddressTable, UpstreamClient},
-    affinity::{Affinity, HostId, KeyHash},
+    affinity::{Affinity, AffinityHash, HostId},
     balance::{Balancer, HostChoice, KeyOwner},
     drains::{DrainFollower, DrainTable, EndpointId},
     endpoints_file::{EndpointsFileError, ListedInFile},
@@ -208,7 +208,7 @@ impl SharedUpstream {
     }
 
     /// The host of a key, where requests are balanced by hash. `None`: all hosts are drained.
-    pub fn owner_of_key(&self, key: KeyHash, now: Instant) -> Option<KeyOwner> {
+    pub fn owner_of_key(&self, key: AffinityHash, now: Instant) -> Option<KeyOwner> {
         let (all, in_use) = (self.hosts(), self.hosts_snapshot().hosts);
         let of_key = Balancer::new(all, &self.config, 0).owner_of_all(key)?.clone();
         let affinity = Affinity { key, host: None };

@@ -10,7 +10,7 @@ use super::{
         address,
         hint::{self, Behind, Hint},
         recording::{
-            denial::Tally,
+            denial::DenialTally,
             masking::{DeniedUser, LimitEvidence},
             response::ResponseTally,
         },
@@ -85,7 +85,7 @@ impl ClientEntry {
     /// Adds the tally of a worker.
     pub(super) fn add(
         &mut self,
-        tally: Tally,
+        tally: DenialTally,
         users: &[DeniedUser],
         address_text: &str,
         policies: &RecordPolicies,
@@ -360,11 +360,11 @@ mod tests {
 
     /// With a policy that keeps two records.
     fn policies() -> RecordPolicies {
-        let record = model::Record { keep: 2, retain: Duration::from_millis(1) };
+        let record = model::RecordedFields { keep: 2, retain: Duration::from_millis(1) };
         RecordPolicies::new(&[Policy { record, ..policy() }], 60_000_000)
     }
 
-    fn add(address_entry: &mut ClientEntry, tally: Tally) {
+    fn add(address_entry: &mut ClientEntry, tally: DenialTally) {
         let AddressDenials { tally, users, .. } = masked(tally);
         address_entry.add(tally, &users, SHOWN, &policies(), 10);
     }

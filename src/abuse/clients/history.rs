@@ -8,7 +8,7 @@ use super::{
     super::{
         address,
         recording::{
-            denial::{TalliedLimit, Tally},
+            denial::{DenialTally, TalliedLimit},
             masking::{DeniedUser, LimitEvidence},
         },
         traffic::{Traffic, TrafficHistory},
@@ -78,7 +78,7 @@ impl DenialHistory {
     /// the slice of each user who may be new.
     pub(super) fn add(
         &mut self,
-        tally: Tally,
+        tally: DenialTally,
         users: &[DeniedUser],
         address_text: &str,
         policies: &RecordPolicies,

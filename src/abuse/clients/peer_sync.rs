@@ -7,7 +7,7 @@ use super::{
     ClientRegistry, ClientSnapshot, PeerUnblock, PeerView, Unblock,
     entry::ClientEntry,
     publication::PublishedCounts,
-    registry::{CHUNK, Settings},
+    registry::{CHUNK, RecordSettings},
     sort_index::Sort,
     user_addresses::PendingUpdate,
 };
@@ -128,7 +128,7 @@ impl ClientRegistry {
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
         let PeerView { unblocked, snapshot, users, own_summed_up } = found;
         let address_text = address::shown(address);
-        let Settings { policies, names, .. } = self.settings.read().clone();
+        let RecordSettings { policies, names, .. } = self.settings.read().clone();
         let mut others = snapshot.map(|found| found.into_history(&address_text, &policies, &names, now));
         if others.is_some() {
             self.watched.add(address.addr());

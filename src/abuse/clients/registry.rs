@@ -50,7 +50,7 @@ const SWEEP: usize = 8_192;
 /// publisher and the admin port, never by a worker.
 #[derive(Debug)]
 pub struct ClientRegistry {
-    pub(super) settings: RwLock<Settings>,
+    pub(super) settings: RwLock<RecordSettings>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clients: Mutex<ClientTable>,
     /// Locked by the same threads, never together with `clients`.
@@ -97,7 +97,7 @@ const SHARE: usize = 8;
 
 /// The part of the configuration that applies to records.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
+pub(super) struct RecordSettings {
     pub(super) policies: Arc<RecordPolicies>,
     pub(super) names: Arc<UserNaming>,
     /// Microseconds.
@@ -109,7 +109,8 @@ impl ClientRegistry {
     /// denial. Users are recorded by their names, and records may be published.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
         let policies = Arc::new(RecordPolicies::new(policies, micros(retain)));
-        let settings = Settings { policies, names: Arc::new(UserNaming::default()), retain: micros(retain) };
+        let settings =
+            RecordSettings { policies, names: Arc::new(UserNaming::default()), retain: micros(retain) };
         Self {
             settings: RwLock::new(settings),
             metrics,
@@ -179,7 +180,7 @@ impl ClientRegistry {
     pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: UserNaming, retain: Duration) {
         let retain = micros(retain);
         let policies = Arc::new(RecordPolicies::new(policies, retain).with_ban_names(denying));
-        *self.settings.write() = Settings { policies, names: Arc::new(names), retain };
+        *self.settings.write() = RecordSettings { policies, names: Arc::new(names), retain };
     }
 
     /// Records users in the form that `names` gives.
@@ -306,7 +307,7 @@ impl ClientRegistry {
     /// Removes some of the expired records. A few calls cover all. Returns whether there were any.
     pub(in crate::abuse) fn sweep(&self, now: i64) -> bool {
         self.sweep_suspects(now);
-        let Settings { policies, retain, .. } = self.settings.read().clone();
+        let RecordSettings { policies, retain, .. } = self.settings.read().clone();
         let mut clients = self.clients.lock();
         let before = clients.bytes();
         clients.sweep(&policies, retain, now);
@@ -368,7 +369,7 @@ impl ClientRegistry {
         address: IpNet,
         now: i64,
     ) -> Option<(LimitedClient, Vec<RequestRecord>, Vec<DenyingLimit>)> {
-        let Settings { policies, retain, .. } = self.settings.read().clone();
+        let RecordSettings { policies, retain, .. } = self.settings.read().clone();
         let mut clients = self.clients.lock();
         clients.change(address, |entry| entry.expire(&policies, now));
         let entry = clients.get(address).filter(|entry| !expired(entry, retain, now))?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::address, ClientRegistry, ClientSnapshot, DeniedCounts, PendingSnapshot, TrafficCounts, Unblock,
-    UserSample, distinct_users::oldest_slice, history::DenialHistory, registry::Settings,
+    UserSample, distinct_users::oldest_slice, history::DenialHistory, registry::RecordSettings,
 };
 
 /// The copy of a client that instances share. Each merges its records into it; merging them twice makes no
@@ -74,7 +74,7 @@ impl ClientRegistry {
         now: i64,
         clock_lag: i64,
     ) -> MergedClient {
-        let Settings { policies, names, retain } = self.settings.read().clone();
+        let RecordSettings { policies, names, retain } = self.settings.read().clone();
         let text = address::shown(address);
         let mut merged = shared;
         let snapshot = std::mem::take(&mut merged.snapshot);

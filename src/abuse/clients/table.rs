@@ -12,7 +12,7 @@ use super::{
     super::{
         address,
         recording::{
-            denial::Tally,
+            denial::DenialTally,
             masking::{DeniedUser, LimitEvidence},
             response::ResponseTally,
         },
@@ -111,7 +111,7 @@ impl ClientTable {
     pub(super) fn add(
         &mut self,
         address: IpNet,
-        mut tally: Tally,
+        mut tally: DenialTally,
         users: &[DeniedUser],
         policies: &RecordPolicies,
         now: i64,

@@ -30,7 +30,7 @@ const LONGEST: usize = 20_000;
 
 /// A request of a trace, and the upstream's response if it is admitted. Times are seconds since the trace's start.
 #[derive(Debug, Clone)]
-struct Request {
+struct TracedRequest {
     time: f64,
     user: Option<String>,
     method: Method,
@@ -41,7 +41,7 @@ struct Request {
 
 /// Requests of one client.
 struct ClientTrace {
-    requests: Vec<Request>,
+    requests: Vec<TracedRequest>,
     /// Requests per second that are admitted in the long run, and at once.
     limit: (f64, f64),
 }
@@ -150,16 +150,16 @@ impl Model<'_> {
         times
     }
 
-    fn get(time: f64, user: Option<&str>, path: &str) -> Request {
+    fn get(time: f64, user: Option<&str>, path: &str) -> TracedRequest {
         let (path, query) = match path.split_once('?') {
             Some((path, query)) => (path, Some(query.to_owned())),
             None => (path, None),
         };
         let (user, path) = (user.map(str::to_owned), path.to_owned());
-        Request { time, user, method: Method::GET, path, query, status: 200 }
+        TracedRequest { time, user, method: Method::GET, path, query, status: 200 }
     }
 
-    fn trace(&mut self, mut requests: Vec<Request>) -> ClientTrace {
+    fn trace(&mut self, mut requests: Vec<TracedRequest>) -> ClientTrace {
         requests.sort_by(|one, other| one.time.total_cmp(&other.time));
         let lasts = requests.last().map_or(1.0, |request| request.time.max(1.0));
         let admitted = self.between(&self.parameters.admitted.clone());
@@ -181,7 +181,7 @@ impl Model<'_> {
     }
 
     /// One path, several, or another query each time; or a client that retries at once.
-    fn flood(&mut self) -> Vec<Request> {
+    fn flood(&mut self) -> Vec<TracedRequest> {
         let (kind, parameters) = (self.random.u8(..5), self.parameters);
         let rate = self.log_between(if kind == 4 { &parameters.retries } else { &parameters.flood });
         let lasts = self.between(&parameters.flooding).max(400.0 / rate);
@@ -202,13 +202,13 @@ impl Model<'_> {
             let query = (kind == 2).then(|| self.random.u32(..).to_string());
             let method = if is_post { Method::POST } else { Method::GET };
             let status = if self.has(0.1) { 503 } else { 200 };
-            Request { time, user, method, path, query, status }
+            TracedRequest { time, user, method, path, query, status }
         };
         times.into_iter().enumerate().map(request).collect()
     }
 
     /// One product or page after the other.
-    fn scraping(&mut self) -> Vec<Request> {
+    fn scraping(&mut self) -> Vec<TracedRequest> {
         let rate = self.log_between(&self.parameters.scraper.clone());
         let lasts = self.between(&self.parameters.lasting.clone()).max(150.0 / rate);
         let accounts = self.random.usize(..4);
@@ -227,14 +227,14 @@ impl Model<'_> {
                 _ => format!("/{}/{}/{page}", ["books", "music", "toys"][page % 3], page / 50),
             };
             let status = if self.has(refused) { 403 } else { 200 };
-            Request { status, ..Self::get(time, user.as_deref(), &path) }
+            TracedRequest { status, ..Self::get(time, user.as_deref(), &path) }
         };
         times.into_iter().enumerate().map(request).collect()
     }
 
     /// Few known users, or none, and one password after the other; often slowly, or from many addresses including
     /// this one.
-    fn guessing(&mut self) -> Vec<Request> {
+    fn guessing(&mut self) -> Vec<TracedRequest> {
         let rate = self.log_between(&self.parameters.guesser.clone());
         let is_distributed = self.has(0.3);
         let lasts = match is_distributed {
@@ -255,13 +255,13 @@ impl Model<'_> {
             }
             let status = if self.has(guessed) { 200 } else { status };
             let attempt = Self::get(time + 0.01, user.as_deref(), path);
-            requests.push(Request { method: Method::POST, status, ..attempt });
+            requests.push(TracedRequest { method: Method::POST, status, ..attempt });
         }
         requests
     }
 
     /// A list of leaked passwords: each user once, or a few times.
-    fn stuffing(&mut self) -> Vec<Request> {
+    fn stuffing(&mut self) -> Vec<TracedRequest> {
         let rate = self.log_between(&self.parameters.stuffer.clone());
         let lasts = self.between(&self.parameters.lasting.clone()).max(60.0 / rate);
         let guessed = self.between(&self.parameters.guessed.clone());
@@ -272,13 +272,13 @@ impl Model<'_> {
         let request = |(n, time): (usize, f64)| {
             let user = format!("leaked-{}", n / each);
             let status = if self.has(guessed) { 200 } else { status };
-            Request { method: Method::POST, status, ..Self::get(time, Some(&user), path) }
+            TracedRequest { method: Method::POST, status, ..Self::get(time, Some(&user), path) }
         };
         times.into_iter().enumerate().map(request).collect()
     }
 
     /// A mobile carrier or an office: people who use the same application.
-    fn shared(&mut self) -> Vec<Request> {
+    fn shared(&mut self) -> Vec<TracedRequest> {
         let of = if self.has(0.6) { &self.parameters.carrier } else { &self.parameters.office };
         let users = self.log_between(of).round() as usize;
         let lasts = self.between(&self.parameters.lasting.clone());
@@ -295,7 +295,7 @@ impl Model<'_> {
                     let is_wrong = self.has(mistyped);
                     let login = Self::get(begins + f64::from(nth), Some(&user), "/api/login");
                     let status = if is_wrong { 401 } else { 200 };
-                    requests.push(Request { method: Method::POST, status, ..login });
+                    requests.push(TracedRequest { method: Method::POST, status, ..login });
                     if !is_wrong {
                         break;
                     }
@@ -310,7 +310,11 @@ impl Model<'_> {
                 };
                 let method = if self.has(0.15) { Method::POST } else { Method::GET };
                 let status = if self.has(0.01) { 403 } else { 200 };
-                requests.push(Request { method, status, ..Self::get(begins + time, Some(&user), &path) });
+                requests.push(TracedRequest {
+                    method,
+                    status,
+                    ..Self::get(begins + time, Some(&user), &path)
+                });
             }
         }
         requests.truncate(LONGEST);
@@ -318,7 +322,7 @@ impl Model<'_> {
     }
 
     /// Traffic of no class.
-    fn anything_else(&mut self) -> Vec<Request> {
+    fn anything_else(&mut self) -> Vec<TracedRequest> {
         let lasts = self.between(&self.parameters.lasting.clone());
         let user = self.has(0.7).then_some("acme");
         match self.random.u8(..6) {
@@ -337,8 +341,11 @@ impl Model<'_> {
                 let rate = self.log_between(&(0.1..6.0));
                 let status = if self.has(0.5) { 503 } else { 200 };
                 let times = self.times(rate, lasts.max(20.0 / rate));
-                let request =
-                    |time| Request { method: Method::POST, status, ..Self::get(time, user, "/api/jobs") };
+                let request = |time| TracedRequest {
+                    method: Method::POST,
+                    status,
+                    ..Self::get(time, user, "/api/jobs")
+                };
                 times.into_iter().map(request).collect()
             }
             // An application with an expired token.
@@ -347,7 +354,7 @@ impl Model<'_> {
                 let times = self.times(rate, lasts.max(20.0 / rate));
                 let paths = ["/api/feed", "/api/messages", "/api/me"];
                 let paths = &paths[..self.random.usize(1..4)];
-                let request = |time| Request { status: 401, ..Self::get(time, user, self.pick(paths)) };
+                let request = |time| TracedRequest { status: 401, ..Self::get(time, user, self.pick(paths)) };
                 times.into_iter().map(request).collect()
             }
             // A backend that synchronises.
@@ -358,7 +365,7 @@ impl Model<'_> {
                 let request = |time| {
                     let method = if self.has(0.4) { Method::PUT } else { Method::GET };
                     let path = format!("/api/stock/{}", self.random.usize(..things));
-                    Request { method, ..Self::get(time, user, &path) }
+                    TracedRequest { method, ..Self::get(time, user, &path) }
                 };
                 times.into_iter().map(request).collect()
             }
@@ -379,7 +386,7 @@ impl Model<'_> {
                     let request = Self::get(time, Some(&user), if is_login { "/api/login" } else { &path });
                     let status = if is_login && self.has(0.3) { 401 } else { 200 };
                     let method = if is_login || self.has(0.2) { Method::POST } else { Method::GET };
-                    Request { method, status, ..request }
+                    TracedRequest { method, status, ..request }
                 };
                 times.into_iter().map(request).collect()
             }

@@ -42,7 +42,7 @@ pub(in crate::abuse) struct TalliedLimit {
 
 /// The denials of one address in one tick of one worker.
 #[derive(Debug)]
-pub(in crate::abuse) struct Tally {
+pub(in crate::abuse) struct DenialTally {
     pub(in crate::abuse) first: i64,
     pub(in crate::abuse) last: i64,
     pub(in crate::abuse) until: i64,
@@ -72,7 +72,7 @@ pub(in crate::abuse) struct UserTally {
     /// How many of them had a verified user; any client can send a name.
     pub(in crate::abuse) verified: u64,
     pub(in crate::abuse) last: i64,
-    /// As [`Tally::extra_records`].
+    /// As [`DenialTally::extra_records`].
     pub(in crate::abuse) extra_records: u32,
 }
 
@@ -89,7 +89,7 @@ pub(in crate::abuse) struct CapturedEvidence {
 /// The records that a worker hands over at the end of a tick.
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct TickDenials {
-    pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
+    pub(in crate::abuse) tallies: Vec<(CompactString, DenialTally)>,
     pub(in crate::abuse) evidence: Vec<CapturedEvidence>,
     pub(in crate::abuse) responses: Vec<(IpNet, ResponseTally)>,
     /// The policies that its indexes refer to.
@@ -101,7 +101,7 @@ impl TickDenials {
     pub(in crate::abuse) fn bytes(&self) -> usize {
         let tallies = self.tallies.iter().map(|(address, tally)| heap::text(address) + tally.heap_bytes());
         let evidence = self.evidence.iter().map(CapturedEvidence::heap_bytes);
-        heap::array::<(CompactString, Tally)>(self.tallies.capacity())
+        heap::array::<(CompactString, DenialTally)>(self.tallies.capacity())
             + heap::array::<CapturedEvidence>(self.evidence.capacity())
             + heap::array::<(IpNet, ResponseTally)>(self.responses.capacity())
             + tallies.chain(evidence).sum::<usize>()
@@ -121,7 +121,7 @@ impl CapturedEvidence {
     }
 }
 
-impl Tally {
+impl DenialTally {
     /// Bytes on the heap.
     fn heap_bytes(&self) -> usize {
         let limits = self.limits.iter().map(|limit| heap::text(&limit.identifier)).sum::<usize>();

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{UserNaming, address, names::NamedUser},
-    denial::{CapturedEvidence, Tally, TickDenials, UserTally},
+    denial::{CapturedEvidence, DenialTally, TickDenials, UserTally},
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
@@ -16,7 +16,7 @@ use crate::limit::algorithm::metadata_list::Entry;
 #[derive(Debug)]
 pub(in crate::abuse) struct AddressDenials {
     pub(in crate::abuse) address: IpNet,
-    pub(in crate::abuse) tally: Tally,
+    pub(in crate::abuse) tally: DenialTally,
     pub(in crate::abuse) users: Vec<DeniedUser>,
 }
 

@@ -16,7 +16,7 @@ use super::{
         traffic::{RequestLine, Traffic, WatchedAddresses},
     },
     DenialReport, ObservedResponse,
-    denial::{CapturedEvidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
+    denial::{CapturedEvidence, DenialTally, RecordCounts, TalliedLimit, TickDenials, UserTally},
     queue::TickSender,
     response::ResponseTally,
 };
@@ -55,7 +55,7 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct TickBuffer {
-    tallies: IndexMap<CompactString, Tally, foldhash::fast::RandomState>,
+    tallies: IndexMap<CompactString, DenialTally, foldhash::fast::RandomState>,
     /// The index of the address that was denied last: a flood has one address, and needs no look-up.
     last: usize,
     evidence: Vec<CapturedEvidence>,
@@ -120,7 +120,11 @@ impl Recorder {
         self.note(denial, |_, _| {})
     }
 
-    fn note(&self, denial: &DenialReport<'_>, count: impl FnOnce(&mut Tally, &mut TickCapacity)) -> bool {
+    fn note(
+        &self,
+        denial: &DenialReport<'_>,
+        count: impl FnOnce(&mut DenialTally, &mut TickCapacity),
+    ) -> bool {
         let TickBuffer { tallies, last, evidence, capacity, record_counts, .. } =
             &mut *self.pending.borrow_mut();
         let is_last = tallies.get_index(*last).is_some_and(|(address, _)| address == denial.address);
@@ -129,7 +133,7 @@ impl Recorder {
             (tallies.len() < ADDRESSES).then(|| {
                 let address = CompactString::from(denial.address);
                 let counts = record_counts.get(&address).cloned().unwrap_or_default();
-                tallies.insert_full(address, Tally::new(denial, counts)).0
+                tallies.insert_full(address, DenialTally::new(denial, counts)).0
             })
         });
         let tally = index.and_then(|index| tallies.get_index_mut(index));
@@ -215,7 +219,7 @@ impl TickBuffer {
     }
 }
 
-impl Tally {
+impl DenialTally {
     /// The number of requests that the next one counts for, if it is examined.
     fn next_weight(&self) -> Option<u32> {
         match self.denied {
@@ -341,7 +345,7 @@ mod tests {
     }
 
     /// The tally of a tick in which each of `users` is denied at one address.
-    fn tick(recorder: &Recorder, batches: &TickReceiver, users: &[&str]) -> Tally {
+    fn tick(recorder: &Recorder, batches: &TickReceiver, users: &[&str]) -> DenialTally {
         for user in users {
             recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || LINE, || entry(5, user));
         }
@@ -349,7 +353,7 @@ mod tests {
         batches.try_recv().unwrap().tallies.remove(0).1
     }
 
-    fn recorded_users(tally: &Tally) -> Vec<&str> {
+    fn recorded_users(tally: &DenialTally) -> Vec<&str> {
         tally.records.iter().filter_map(|(_, entry)| entry.user.as_deref()).collect()
     }
 

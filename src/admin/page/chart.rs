@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::format::{format_count, format_latency, format_rate};
 use crate::telemetry::{
-    metrics::{History, Sample, ServerErrorCounts},
+    metrics::{History, HistoryPoint, ServerErrorCounts},
     time::rfc3339,
 };
 
@@ -24,10 +24,10 @@ const SAMPLES_PER_ROW: usize = 30;
 type Series = Vec<Option<f64>>;
 
 /// Two charts side by side: requests, denials and 5xx responses per second, and latency. `id` is unique on the page.
-pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
+pub(super) fn charts(id: usize, name: &str, samples: &[HistoryPoint], end: i64) -> Markup {
     let every = History::EVERY.as_secs_f64();
     let window = WINDOWS.into_iter().find(|&window| window >= samples.len()).unwrap_or(History::LENGTH);
-    let per_second = |field: fn(&Sample) -> u64| -> Series {
+    let per_second = |field: fn(&HistoryPoint) -> u64| -> Series {
         samples.iter().map(|s| Some(to_f64(field(s)) / every)).collect()
     };
     let requests = per_second(|sample| sample.requests);
@@ -122,13 +122,13 @@ impl Figure {
 }
 
 /// The chart's samples as a table, for screen readers and exact values.
-fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
+fn table(name: &str, samples: &[HistoryPoint], end: i64) -> Markup {
     let mut rows = Vec::new();
     let step = i64::try_from(History::EVERY.as_micros()).unwrap_or_default();
     let mut until = end;
     for chunk in samples.rchunks(SAMPLES_PER_ROW) {
         let began = until - step * i64::try_from(chunk.len()).unwrap_or_default();
-        let sum = |value: fn(&Sample) -> u64| chunk.iter().map(value).sum::<u64>();
+        let sum = |value: fn(&HistoryPoint) -> u64| chunk.iter().map(value).sum::<u64>();
         let slowest = chunk.iter().filter_map(|sample| sample.p99).reduce(f64::max);
         rows.push((
             began,
@@ -169,7 +169,7 @@ fn time_of_day(time: i64) -> String {
 
 /// The samples as JSON for the page's script, which shows the one under the pointer: requests, denials, p50 and p99 in
 /// milliseconds, 5xx responses by the origin and by Tollgate itself.
-fn samples_json(samples: &[Sample]) -> String {
+fn samples_json(samples: &[HistoryPoint]) -> String {
     let millis = |latency: Option<f64>| {
         latency.map_or("null".to_owned(), |latency| format!("{:.1}", latency * 1_000.0))
     };
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_chart_has_a_description_and_a_table() {
         let errors = ServerErrorCounts::from_counts([2, 1, 0, 0, 0]);
-        let sample = Sample { requests: 1_200, denied: 30, errors, p50: Some(0.002), p99: Some(0.2) };
+        let sample = HistoryPoint { requests: 1_200, denied: 30, errors, p50: Some(0.002), p99: Some(0.2) };
         let html = charts(1, "orders <1>", &[sample; 31], 1_783_080_001_000_000).into_string();
         assert!(
             html.contains("role=\"img\"")

@@ -55,20 +55,20 @@ pub(super) async fn keys(
         }
         let keys = page(&context, &query).await?;
         let customers = Customers::of(&context, &keys.keys).await;
-        let settings = Settings::of(&context);
+        let settings = ShownSettings::of(&context);
         Ok(view(&keys, &query, &customers, &settings, context.state.clock.now()))
     };
     frame.render(NavItem::Keys, page.await)
 }
 
 /// What the page shows of the configuration.
-struct Settings {
+struct ShownSettings {
     plans: Vec<String>,
     can_make: bool,
     is_configured: bool,
 }
 
-impl Settings {
+impl ShownSettings {
     fn of(context: &HandlerContext) -> Self {
         let config = context.state.active_config.snapshot();
         let config = config.rules.config();
@@ -123,7 +123,13 @@ impl Customers {
     }
 }
 
-fn view(keys: &ApiKeys, query: &KeysQuery, customers: &Customers, settings: &Settings, now: i64) -> Page {
+fn view(
+    keys: &ApiKeys,
+    query: &KeysQuery,
+    customers: &Customers,
+    settings: &ShownSettings,
+    now: i64,
+) -> Page {
     let is_filtered = query.customer.is_some() || query.plan.is_some() || query.state.is_some();
     let body = html! {
         div.head {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     abuse::Sort,
     config::model::is_numbered_name,
-    telemetry::metrics::{History, Sample},
+    telemetry::metrics::{History, HistoryPoint},
 };
 
 /// Number of blocked addresses shown.
@@ -143,7 +143,7 @@ fn per_second(requests: u64) -> f64 {
 }
 
 fn routes(routes: &[Route], history: &History) -> Markup {
-    let samples = |name: &str| -> Vec<Sample> {
+    let samples = |name: &str| -> Vec<HistoryPoint> {
         history.route(name).map(|track| track.samples().copied().collect()).unwrap_or_default()
     };
     let unmatched = samples("");
@@ -181,7 +181,7 @@ fn route_card(
     (name, is_numbered): (&str, bool),
     matches: &str,
     tunnels: u64,
-    samples: &[Sample],
+    samples: &[HistoryPoint],
     end: i64,
 ) -> Markup {
     let last = samples.last().copied().unwrap_or_default();

@@ -50,14 +50,14 @@ pub(super) fn with_new_keys(options: &Options) -> io::Result<Vec<ClientScript>> 
 
 /// A response of `/usage`.
 #[derive(Deserialize)]
-struct Usage {
+struct UsageResponse {
     customer: String,
     plan: String,
-    limits: Vec<PolicyUsage>,
+    limits: Vec<ShownUsage>,
 }
 
 #[derive(Deserialize)]
-struct PolicyUsage {
+struct ShownUsage {
     policy: String,
     limit: u64,
     remaining: u64,
@@ -71,7 +71,7 @@ pub(super) async fn usage_table(customers: &[ClientScript], proxy: SocketAddr) -
     let mut rows = Vec::new();
     for script in customers {
         let usage = traffic::body_of(script, "/usage", proxy).await?;
-        let Usage { customer, plan, limits } = serde_json::from_slice(&usage)?;
+        let UsageResponse { customer, plan, limits } = serde_json::from_slice(&usage)?;
         let left = |policy: &str| {
             let of = limits.iter().find(|of| of.policy == policy);
             of.map_or_else(|| "-".to_owned(), |of| format!("{} of {}", of.remaining, of.limit))

@@ -30,7 +30,7 @@ use crate::{
     },
     config::{
         self, Lookup, SystemLookup,
-        model::{ListenAddress, Log, LogFormat, LogLevel},
+        model::{ListenAddress, Log, LogLevel, ProcessLogFormat},
     },
     telemetry::log,
 };
@@ -143,7 +143,7 @@ const SCRIPTS: [ClientScript; 7] = [
 ];
 
 pub(in crate::cli) fn run(args: &Args) -> ExitCode {
-    let _messages = log::init(Log { level: LogLevel::Warn, format: LogFormat::Text });
+    let _messages = log::init(Log { level: LogLevel::Warn, format: ProcessLogFormat::Text });
     match tour() {
         Ok(Tour { mut app, .. }) if args.once => {
             app.drain();

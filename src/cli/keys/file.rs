@@ -25,13 +25,13 @@ const MAX_FILE: u64 = 64 << 20;
 const NEXT: &str = "Instances that name the file under api_keys.file know it within a second or two.\n";
 
 /// The text of a file and its keys, which no other command changes meanwhile.
-struct KeyFile {
+struct LockedKeyFile {
     locked: LockedFile,
     text: String,
     keys: Vec<ApiKey>,
 }
 
-impl KeyFile {
+impl LockedKeyFile {
     /// Reads the file. One that is not there has no keys.
     fn open(path: &Path) -> Result<Self, AdminError> {
         let unreadable = |error: io::Error| {
@@ -110,7 +110,7 @@ pub(super) fn create(
         };
         parse_expiry(text, now).ok_or_else(wrong)
     });
-    let file = KeyFile::open(path)?;
+    let file = LockedKeyFile::open(path)?;
     let (key, new) = operations::create(KeyFields { expires: expires.transpose()?, ..fields }, prefix, now)
         .map_err(refused)?;
     if file.keys.iter().any(|known| known.id == key.id) {
@@ -136,7 +136,7 @@ pub(super) fn rotate(
     prefix: &str,
     keeps_old: bool,
 ) -> Result<(String, String), AdminError> {
-    let file = KeyFile::open(path)?;
+    let file = LockedKeyFile::open(path)?;
     let nth = file.position(id)?;
     let (mut key, new) =
         operations::rotate(&file.keys[nth], prefix, 0, Timestamp::now().as_microsecond()).map_err(refused)?;
@@ -161,7 +161,7 @@ pub(super) fn rotate(
 
 /// Removes a key from the file. A `reason` stays there as a comment.
 pub(super) fn revoke(path: &Path, id: &str, reason: &str) -> Result<String, AdminError> {
-    let file = KeyFile::open(path)?;
+    let file = LockedKeyFile::open(path)?;
     let (nth, now) = (file.position(id)?, Timestamp::now());
     let key = &file.keys[nth];
     // Refuses a reason that does not fit into a comment of one line.

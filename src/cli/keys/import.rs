@@ -46,7 +46,7 @@ pub(super) struct ImportArgs {
 }
 
 /// Why a file can't be imported.
-enum Refusal {
+enum ImportRefusal {
     Lines(Vec<LineError>),
     Admin(AdminError),
 }
@@ -55,8 +55,8 @@ enum Refusal {
 pub(super) fn run(args: &ImportArgs) -> ExitCode {
     match output(args) {
         Ok(text) => client::print_result(Ok(text)),
-        Err(Refusal::Admin(error)) => client::print_result(Err(error)),
-        Err(Refusal::Lines(errors)) => {
+        Err(ImportRefusal::Admin(error)) => client::print_result(Err(error)),
+        Err(ImportRefusal::Lines(errors)) => {
             let name = args.file.display().to_string();
             for line in describe(&errors) {
                 print_error(format_args!("tollgate: {}: {}\n", printable(&name), printable(&line)));
@@ -66,21 +66,22 @@ pub(super) fn run(args: &ImportArgs) -> ExitCode {
     }
 }
 
-fn output(args: &ImportArgs) -> Result<String, Refusal> {
+fn output(args: &ImportArgs) -> Result<String, ImportRefusal> {
     let table = read(&args.file).map_err(|error| {
         let error = io::Error::new(error.kind(), format!("can't read {}: {error}", args.file.display()));
-        Refusal::Admin(error.into())
+        ImportRefusal::Admin(error.into())
     })?;
-    let rows = read_csv(&table).map_err(Refusal::Lines)?;
+    let rows = read_csv(&table).map_err(ImportRefusal::Lines)?;
     drop(table);
-    check_rows(&rows, Timestamp::now().as_microsecond()).map_err(Refusal::Lines)?;
+    check_rows(&rows, Timestamp::now().as_microsecond()).map_err(ImportRefusal::Lines)?;
     let import = Import { keys: rows.into_iter().map(ImportRow::without_key).collect() };
-    let length =
-        serde_json::to_vec(&import).map_err(|error| Refusal::Admin(io::Error::from(error).into()))?.len();
+    let length = serde_json::to_vec(&import)
+        .map_err(|error| ImportRefusal::Admin(io::Error::from(error).into()))?
+        .len();
     if length as u64 > MAX_FILE {
         let words =
             format!("{} has more than 32 MiB as JSON: import it in several parts", args.file.display());
-        return Err(Refusal::Admin(AdminError::WrongArgument(words)));
+        return Err(ImportRefusal::Admin(AdminError::WrongArgument(words)));
     }
     let show = |imported: &Imported| {
         let place = if imported.shared { "" } else { " at this instance" };
@@ -90,7 +91,8 @@ fn output(args: &ImportArgs) -> Result<String, Refusal> {
         }
         said + &warned(&imported.warnings) + unshared(imported.shared)
     };
-    client::post_json(&args.options, Method::POST, "/v1/keys/import", &import, show).map_err(Refusal::Admin)
+    client::post_json(&args.options, Method::POST, "/v1/keys/import", &import, show)
+        .map_err(ImportRefusal::Admin)
 }
 
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {

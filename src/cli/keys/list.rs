@@ -23,7 +23,7 @@ pub(super) struct ListArgs {
     pub plan: Option<String>,
     /// Only keys in this state
     #[arg(long, value_enum)]
-    pub state: Option<State>,
+    pub state: Option<KeyListState>,
     /// The number of keys to list, 1 to 1000 [default: 100]
     #[arg(long, value_name = "NUMBER", value_parser = page_size(), value_hint = ValueHint::Other)]
     pub limit: Option<u16>,
@@ -35,13 +35,13 @@ pub(super) struct ListArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum State {
+pub(super) enum KeyListState {
     Active,
     Expired,
     Revoked,
 }
 
-impl State {
+impl KeyListState {
     fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -61,7 +61,7 @@ fn list_output(args: &ListArgs) -> Result<String, AdminError> {
     let parameters = [
         ("customer", args.customer.as_deref()),
         ("plan", args.plan.as_deref()),
-        ("state", args.state.map(State::name)),
+        ("state", args.state.map(KeyListState::name)),
         ("limit", limit.as_deref()),
         ("cursor", args.cursor.as_deref()),
     ];

@@ -22,11 +22,11 @@ use crate::admin::dto::{ChangedApiKey, MadeApiKey};
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: KeysCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum Command {
+enum KeysCommand {
     /// Make a key, and print it: it can't be read again
     Create(create::CreateArgs),
     /// List keys
@@ -50,15 +50,15 @@ enum Command {
 /// Runs the command that the arguments name.
 pub(super) fn run(args: &Args) -> ExitCode {
     match &args.command {
-        Command::Create(args) => create::run(args),
-        Command::List(args) => list::list(args),
-        Command::Show(args) => list::show(args),
-        Command::Set(args) => change::set(args),
-        Command::Rotate(args) => change::rotate(args),
-        Command::Revoke(args) => change::revoke(args),
-        Command::Delete(args) => change::delete(args),
-        Command::Import(args) => import::run(args),
-        Command::Export(args) => export::run(args),
+        KeysCommand::Create(args) => create::run(args),
+        KeysCommand::List(args) => list::list(args),
+        KeysCommand::Show(args) => list::show(args),
+        KeysCommand::Set(args) => change::set(args),
+        KeysCommand::Rotate(args) => change::rotate(args),
+        KeysCommand::Revoke(args) => change::revoke(args),
+        KeysCommand::Delete(args) => change::delete(args),
+        KeysCommand::Import(args) => import::run(args),
+        KeysCommand::Export(args) => export::run(args),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::{
-    Location,
+    FileLocation,
     model::{ATTEMPTS_POLICY, Algorithm, BanKey, BanRule, KeyPart, Mode, Policy},
     reader::Cursor,
     section::IdentitySources,
@@ -56,7 +56,7 @@ fn warn_of_unverified_users(key: Cursor<'_>, identity: IdentitySources, counted:
 /// meant for the failures; but a client that only goes on after it has used up a quota would be banned as well.
 pub(in crate::config) fn warn_of_counted_quotas(
     rule: Cursor<'_>,
-    location: Location,
+    location: FileLocation,
     read: &BanRule,
     policies: &[Arc<Policy>],
 ) {

@@ -1,12 +1,12 @@
 //! Windows of the calendar: settings that have no effect without them, and counts that start anew while Redis is away.
 
 use crate::config::{
-    model::{CalendarUnit, Mode, OnStoreError, Policy, Store, Window},
+    model::{CalendarUnit, Mode, OnStoreError, Policy, StoreSettings, Window},
     reader::Cursor,
 };
 
 /// `value`: the settings of `policy`.
-pub(in crate::config) fn warn(value: Cursor<'_>, policy: &Policy, store: &Store) {
+pub(in crate::config) fn warn(value: Cursor<'_>, policy: &Policy, store: &StoreSettings) {
     let of_overrides = policy.overrides.iter().flat_map(|other| &other.tiers);
     let windows: Vec<Window> = policy.tiers.iter().chain(of_overrides).map(|tier| tier.window).collect();
     let has_calendar = policy.has_calendar();

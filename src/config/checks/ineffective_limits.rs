@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::route_coverage::{DraftIndex, DraftRoute, covers, spellings};
 use crate::config::{
-    Location,
+    FileLocation,
     model::{
         Cost, HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy,
         Require, Route, RouteAction, RoutePolicy,
@@ -19,7 +19,7 @@ const MAX_NAMED: usize = 4;
 /// Warns about policies that no route uses. `of_upstream`: the name of the first upstream that has a policy.
 pub(in crate::config) fn warn_of_unused<'u>(
     drafts: &[DraftRoute<'_>],
-    policies: &[(Location, Cursor<'_>)],
+    policies: &[(FileLocation, Cursor<'_>)],
     of_upstream: impl Fn(usize) -> Option<&'u str>,
 ) {
     let variants = drafts.iter().flat_map(|draft| draft.route.variants());

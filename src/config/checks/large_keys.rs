@@ -2,8 +2,8 @@
 
 use crate::{
     config::{
-        Location,
-        model::{Algorithm, MemoryStore, Policy, Store},
+        FileLocation,
+        model::{Algorithm, MemoryStoreSettings, Policy, StoreSettings},
         reader::Cursor,
     },
     memory_budget::{MemoryBudgets, format_bytes},
@@ -36,11 +36,11 @@ pub(in crate::config) struct StoreMemory {
 }
 
 impl StoreMemory {
-    pub(in crate::config) fn new(store: &Store) -> Self {
-        let MemoryStore { max_keys, max_bytes } = store.memory;
+    pub(in crate::config) fn new(store: &StoreSettings) -> Self {
+        let MemoryStoreSettings { max_keys, max_bytes } = store.memory;
         Self {
             budget: MemoryBudgets::new(max_bytes, None).limits as u64,
-            max_keys: (max_keys != MemoryStore::default().max_keys).then_some(max_keys as u64),
+            max_keys: (max_keys != MemoryStoreSettings::default().max_keys).then_some(max_keys as u64),
             is_redis: store.redis.is_some(),
         }
     }
@@ -85,7 +85,7 @@ impl LargePart {
 /// Warns at `location` if the keys of this policy could take more memory than there is.
 pub(in crate::config) fn warn(
     value: Cursor<'_>,
-    location: Option<Location>,
+    location: Option<FileLocation>,
     policy: &Policy,
     store: &StoreMemory,
 ) {

@@ -10,7 +10,8 @@ use tollgate_derive::Settings;
 use super::{
     Abuse, Access, AccessLog, Admin, ApiKeySettings, BanRule, BansSettings, ClientAddress, ClientLimits,
     ForwardClientCertificate, Forwarded, Listener, Log, Policy, PolicySettings, RedisTopology, ReplyHeaders,
-    Resolver, Route, RouteDefaults, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
+    Resolver, Route, RouteDefaults, Secret, StoreSettings, Tracing, TrustedProxy, Upstream, UserSource,
+    serialize,
 };
 use crate::config::{
     section::{AdminSettings, ListenerSettings, RouteSettings, UpstreamSettings, UserSourceSettings},
@@ -77,10 +78,10 @@ pub struct Config {
     #[setting(unset = "no plans", example = "{ pro: { per-ip: 600/1m } }", see = ["api_keys"])]
     pub plans: Vec<String>,
     /// Where limits are counted: in the memory of this process, or in Redis, for several instances together.
-    #[setting(either(word("memory"), mapping(Store)), default = "memory")]
+    #[setting(either(word("memory"), mapping(StoreSettings)), default = "memory")]
     #[setting(example = "{ redis: { url: \"redis://127.0.0.1:6379\" } }", see = ["policies.*.on_store_error"])]
     #[setting(restart)]
-    pub store: Store,
+    pub store: StoreSettings,
     /// The limits, each under a name that upstreams and routes refer to.
     #[setting(names(RESOURCE, mapping(PolicySettings), Any), unset = "no limits")]
     #[setting(example = "{ per-ip: { algorithm: sliding_log, key: ip, limit: 100/1s } }")]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{
     api_keys::{ApiKey, KeyHash, KeySecret, KeyState, MAX_FILE_KEYS},
-    config::{Location, Problem, nearest::suggestion, yaml},
+    config::{FileLocation, Problem, nearest::suggestion, yaml},
 };
 
 /// Most problems that are collected: nobody reads more.
@@ -59,7 +59,7 @@ impl KeysFileRules {
     pub fn read(&self, bytes: &[u8], now: i64) -> Result<KeysInFile, String> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
-        let mut reading = Reading::new(self, now);
+        let mut reading = KeysReading::new(self, now);
         let read = yaml::read_listing(text, "keys", |location, written| reading.take(location, written));
         // What is wrong earlier in the file comes first.
         let mut problems = reading.problems;
@@ -73,7 +73,7 @@ impl KeysFileRules {
 }
 
 /// The keys that were read so far.
-struct Reading<'r> {
+struct KeysReading<'r> {
     rules: &'r KeysFileRules,
     now: i64,
     keys: Vec<ApiKey>,
@@ -84,14 +84,14 @@ struct Reading<'r> {
     warnings: Vec<String>,
 }
 
-impl<'r> Reading<'r> {
+impl<'r> KeysReading<'r> {
     fn new(rules: &'r KeysFileRules, now: i64) -> Self {
         let (keys, problems, warnings) = Default::default();
         let (ids, hashes) = (HashMap::default(), HashMap::default());
         Self { rules, now, keys, ids, hashes, problems, warnings }
     }
 
-    fn take(&mut self, location: Location, written: WrittenKey) {
+    fn take(&mut self, location: FileLocation, written: WrittenKey) {
         if self.problems.len() >= MAX_PROBLEMS {
             return;
         }
@@ -108,13 +108,17 @@ impl<'r> Reading<'r> {
         }
     }
 
-    fn warn(&mut self, location: Location, message: &str) {
+    fn warn(&mut self, location: FileLocation, message: &str) {
         if self.warnings.len() < MAX_PROBLEMS {
             self.warnings.push(format!("line {}: {message}", location.line));
         }
     }
 
-    fn key(&mut self, location: Location, written: WrittenKey) -> Result<ApiKey, (String, Option<String>)> {
+    fn key(
+        &mut self,
+        location: FileLocation,
+        written: WrittenKey,
+    ) -> Result<ApiKey, (String, Option<String>)> {
         let WrittenKey { id, hash, hashes, customer, plan, name, expires, routes, labels } = written;
         let plain = |message: String| (message, None);
         if let Some(line) = self.ids.insert(id.clone(), location.line) {

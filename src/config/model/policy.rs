@@ -42,7 +42,7 @@ pub struct Policy {
     /// If set, only requests with such a response count.
     pub count: Option<CountedResponses>,
     pub on_store_error: OnStoreError,
-    pub record: Record,
+    pub record: RecordedFields,
     pub cost: Cost,
     pub mode: Mode,
     /// Whether requests that the policy denies are counted as well.
@@ -82,7 +82,7 @@ impl Policy {
             calendar: Calendar { time_zone: TimeZone::UTC, reset_day: 1 },
             count: None,
             on_store_error: OnStoreError::Local,
-            record: Record::default(),
+            record: RecordedFields::default(),
             cost: Cost::Fixed(1),
             mode: Mode::Enforce,
             count_denied: false,
@@ -247,7 +247,7 @@ pub enum OnStoreError {
 /// What is recorded for each limited address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
 #[settings(page = "admin.md")]
-pub struct Record {
+pub struct RecordedFields {
     /// How many recorded requests are kept for an address. `0` keeps none.
     #[setting(count = "0..=1000", default = "50", example = "100")]
     pub keep: usize,
@@ -385,7 +385,7 @@ pub(in crate::config) struct PolicySettings<'t> {
     /// requests.
     #[setting(mapping, unset = "50 requests, for an hour", example = "{ keep: 100, for: 2h }")]
     #[setting(see = ["abuse.memory"])]
-    pub(in crate::config) record: Record,
+    pub(in crate::config) record: RecordedFields,
     /// The response to a denied request.
     #[setting(mapping(ReplySettings), unset = "429 with problem details", example = "{ status: 503 }")]
     #[setting(flags(confidential))]

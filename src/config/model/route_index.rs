@@ -100,12 +100,12 @@ fn lower_case(host: &str) -> Cow<'_, str> {
 /// Routes by the segments of their paths. The first node is the root.
 #[derive(Debug, Default)]
 struct PathTree {
-    nodes: Vec<Node>,
+    nodes: Vec<IndexNode>,
 }
 
 /// The routes whose paths begin alike.
 #[derive(Debug)]
-struct Node {
+struct IndexNode {
     /// The lowest route here and below.
     first: usize,
     /// Routes for exactly this path.
@@ -145,7 +145,7 @@ impl PathTree {
     /// The node of this index, or a new one for `route`.
     fn node(&mut self, known: Option<usize>, route: usize) -> usize {
         known.unwrap_or_else(|| {
-            self.nodes.push(Node {
+            self.nodes.push(IndexNode {
                 first: route,
                 here: SmallVec::new(),
                 below: SmallVec::new(),

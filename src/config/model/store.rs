@@ -14,7 +14,7 @@ const SMALLEST_REDIS: &str = "such as `store: { redis: { url: redis://127.0.0.1:
 /// The store of limits.
 #[derive(Debug, Clone, PartialEq, Eq, Settings)]
 #[settings(page = "redis.md")]
-pub struct Store {
+pub struct StoreSettings {
     /// Counts limits in Redis, so that all instances share them. While Redis is down, limits are counted in memory.
     #[setting(mapping, read = redis, unset = "limits are counted in memory")]
     #[setting(example = "{ url: \"redis://127.0.0.1:6379\" }")]
@@ -22,10 +22,10 @@ pub struct Store {
     pub redis: Option<Redis>,
     /// How many limits may be held in memory, and how much of it they may take.
     #[setting(mapping, unset = "the defaults of its settings", example = "{ max_keys: 100000 }")]
-    pub memory: MemoryStore,
+    pub memory: MemoryStoreSettings,
 }
 
-impl Store {
+impl StoreSettings {
     /// Reads `memory`, or a mapping.
     pub(in crate::config) fn read(value: Option<Cursor<'_>>) -> Self {
         let default = Self::default();
@@ -52,7 +52,7 @@ fn redis(value: Cursor<'_>) -> Option<Redis> {
 /// The limits that this process holds in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Settings)]
 #[settings(page = "limits.md#memory")]
-pub struct MemoryStore {
+pub struct MemoryStoreSettings {
     /// The most limits in memory: one for each policy and client (key). When there are more, expired ones are dropped
     /// first, and those that deny requests last.
     #[setting(count = "1..=1000000000", default = "1000000", example = "100000")]

@@ -100,7 +100,7 @@ pub struct Log {
     pub level: LogLevel,
     /// The format of a message.
     #[setting(default = "text", example = "json")]
-    pub format: LogFormat,
+    pub format: ProcessLogFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
@@ -113,7 +113,7 @@ pub enum LogLevel {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
-pub enum LogFormat {
+pub enum ProcessLogFormat {
     Text,
     Json,
 }

@@ -70,7 +70,7 @@ pub struct Jwt {
     pub claim: String,
     /// The key that verifies tokens: a public key or certificate in PEM, a JSON Web Key set, or the secret for HS256,
     /// HS384 and HS512. The file is read again when it changes.
-    #[setting(mapping(KeyFile), read = key_file, example = "{ file: keys/public.pem }")]
+    #[setting(mapping(TokenKeyFile), read = key_file, example = "{ file: keys/public.pem }")]
     #[setting(unset = "the keys are fetched: see `jwks` and `discover`", shown = serialize::plain)]
     pub key: Option<PathBuf>,
     /// The URL of the provider's JSON Web Key set. It is fetched at the start, before it grows old, and when a token
@@ -112,7 +112,7 @@ fn is_false(value: &bool) -> bool {
 /// The key that verifies tokens.
 #[derive(Settings)]
 #[settings(written, page = "identity.md")]
-struct KeyFile {
+struct TokenKeyFile {
     /// The path of the file. It is read again when it changes.
     #[setting(file, read = Cursor::path, example = "keys/public.pem", missing = KEY_FORMS)]
     file: PathBuf,
@@ -144,7 +144,7 @@ fn key_file(value: Cursor<'_>) -> Option<PathBuf> {
         value.report("expected a mapping, not a single value", "write `key: { file: FILE }`".to_owned());
         return None;
     }
-    KeyFile::read(value).map(|key| key.file)
+    TokenKeyFile::read(value).map(|key| key.file)
 }
 
 const KEYS_FORM: &str = "`key: { file: keys/jwt.pem }`, or `jwks: https://login.example.com/jwks.json` with `audience`, or \

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet};
 
-use crate::config::{Location, Lookup, Problem, redact::Secrets};
+use crate::config::{FileLocation, Lookup, Problem, redact::Secrets};
 
 /// The reason to read a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(in crate::config) struct ReadContext<'a> {
     pub(super) rewrite_foreign: fn(&str, &str) -> String,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) warnings: RefCell<Vec<Problem>>,
-    pub(super) inserted: RefCell<BTreeSet<Location>>,
+    pub(super) inserted: RefCell<BTreeSet<FileLocation>>,
 }
 
 /// The results of reading a configuration, besides its values.
@@ -33,7 +33,7 @@ pub(in crate::config) struct Findings {
     pub(in crate::config) problems: Vec<Problem>,
     pub(in crate::config) warnings: Vec<Problem>,
     /// The scalars with text from the environment or from files.
-    pub(in crate::config) inserted: BTreeSet<Location>,
+    pub(in crate::config) inserted: BTreeSet<FileLocation>,
 }
 
 impl<'a> ReadContext<'a> {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{MappingCursor, Purpose, ReadContext, slips};
 use crate::config::{
-    Location, Problem,
+    FileLocation, Problem,
     interpolate::interpolate,
     redact::{MASK, is_all_interpolated},
     value::Invalid,
@@ -23,7 +23,7 @@ pub(in crate::config) struct Cursor<'t> {
 }
 
 /// The location of a key, the key, and its value.
-pub(in crate::config) type NamedEntry<'t> = (Location, &'t str, Cursor<'t>);
+pub(in crate::config) type NamedEntry<'t> = (FileLocation, &'t str, Cursor<'t>);
 
 impl<'t> Cursor<'t> {
     /// The root of a tree.
@@ -31,7 +31,7 @@ impl<'t> Cursor<'t> {
         Self { node, context }
     }
 
-    pub(in crate::config) fn location(self) -> Location {
+    pub(in crate::config) fn location(self) -> FileLocation {
         self.node.location
     }
 
@@ -141,7 +141,7 @@ impl<'t> Cursor<'t> {
     /// Warns about a part of this value.
     pub(in crate::config) fn warn_at(
         self,
-        location: Location,
+        location: FileLocation,
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
@@ -151,7 +151,7 @@ impl<'t> Cursor<'t> {
     /// Reports an error of a part of this value.
     pub(in crate::config) fn report_at(
         self,
-        location: Location,
+        location: FileLocation,
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
@@ -159,7 +159,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// A problem of this value. If its text quotes a secret value, the secret is masked.
-    fn problem(self, location: Location, message: String, help: Option<String>) -> Problem {
+    fn problem(self, location: FileLocation, message: String, help: Option<String>) -> Problem {
         let without_secrets = |text: String| match self.scalar().zip(self.masked()) {
             // A short secret may be a part of other words.
             Some((word, masked)) if word.len() < 4 => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Cursor, NamedEntry, foreign_name::ForeignName};
 use crate::config::{
-    Location,
+    FileLocation,
     nearest::{nearest, suggestion},
     settings::Mapping,
     value::Invalid,
@@ -63,7 +63,7 @@ impl<'t> MappingCursor<'t> {
     }
 
     /// The location of `key`, if the mapping has it.
-    pub(in crate::config) fn key_location(&self, key: &str) -> Option<Location> {
+    pub(in crate::config) fn key_location(&self, key: &str) -> Option<FileLocation> {
         self.entries.iter().find(|(k, _)| k.name == key).map(|(key, _)| key.location)
     }
 
@@ -75,7 +75,7 @@ impl<'t> MappingCursor<'t> {
     /// Reports an error at `location`.
     pub(in crate::config) fn report_at(
         &self,
-        location: Location,
+        location: FileLocation,
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {

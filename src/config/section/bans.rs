@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 
-use super::{overrides::exempt, policies::Policies, user::IdentitySources};
+use super::{overrides::exempt, policies::ReadPolicies, user::IdentitySources};
 use crate::config::{
     checks::ban_rules,
     model::{BanRule, BanSettings, BansSettings, DenialReply, Mode, Policy},
@@ -22,7 +22,7 @@ const LISTED: &str = "name at least one policy, or leave `policies` out: then th
 pub(super) fn bans(
     value: Option<Cursor<'_>>,
     identity: IdentitySources,
-    policies: &Policies<'_>,
+    policies: &ReadPolicies<'_>,
 ) -> (Option<Vec<Arc<BanRule>>>, bool) {
     // Anything but a mapping of names is reported.
     let value = value.filter(|value| value.is_mapping() || value.named_entries().is_some());
@@ -48,7 +48,7 @@ fn rule(
     name: &str,
     value: Cursor<'_>,
     identity: IdentitySources,
-    policies: &Policies<'_>,
+    policies: &ReadPolicies<'_>,
 ) -> Option<BanRule> {
     let settings = BanSettings::read(value)?;
     let listed = settings.policies.map(|list| {

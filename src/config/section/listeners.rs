@@ -53,7 +53,11 @@ pub(in crate::config) struct ListenerSettings<'t> {
     group: Option<String>,
     /// Redirects every request to the same URL with https, with status 308. A request that a trusted proxy sends with
     /// `X-Forwarded-Proto: https` is served instead.
-    #[setting(either(word("https"), mapping(RedirectSettings)), unset = "no redirect", example = "https")]
+    #[setting(
+        either(word("https"), mapping(HttpsRedirectSettings)),
+        unset = "no redirect",
+        example = "https"
+    )]
     #[setting(see = ["listeners[].tls"])]
     redirect: Option<Cursor<'t>>,
     /// Whether connections begin with a header of the PROXY protocol, version 1 or 2. Connections that do not come from
@@ -223,7 +227,7 @@ fn proxy_protocol(value: Cursor<'_>, has_trusted_proxies: bool) -> bool {
 /// The redirect to https.
 #[derive(Settings)]
 #[settings(written, page = "connections.md", sample = "to: https")]
-struct RedirectSettings {
+struct HttpsRedirectSettings {
     /// The scheme that clients are sent to.
     #[setting(word("https"), parse = https, missing = "write `to: https`", example = "https")]
     to: (),
@@ -242,7 +246,7 @@ fn redirect(value: Cursor<'_>) -> Option<(HttpsRedirect, Option<Hsts>)> {
         value.parse(https)?;
         return Some((HttpsRedirect { port: 443 }, None));
     }
-    let RedirectSettings { to: (), port, hsts } = RedirectSettings::read(value)?;
+    let HttpsRedirectSettings { to: (), port, hsts } = HttpsRedirectSettings::read(value)?;
     Some((HttpsRedirect { port }, hsts))
 }
 

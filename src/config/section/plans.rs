@@ -3,12 +3,12 @@
 use super::{
     limits::{complete, plan_tiers},
     overrides::check_limits,
-    policies::Policies,
+    policies::ReadPolicies,
 };
 use crate::{
     api_keys::KeyField,
     config::{
-        Location,
+        FileLocation,
         checks::key_limits,
         model::{Condition, Cost, Override, PolicySettings, Quota},
         reader::Cursor,
@@ -17,16 +17,16 @@ use crate::{
 };
 
 /// A plan, and its limits by the names of their policies.
-pub(super) struct Plan<'t> {
+pub(super) struct PlanLimits<'t> {
     name: &'t str,
-    limits: Vec<(Location, &'t str, Cursor<'t>)>,
+    limits: Vec<(FileLocation, &'t str, Cursor<'t>)>,
 }
 
 /// The word for a plan that a policy does not limit.
 const UNLIMITED: &str = "unlimited";
 
 /// Reads the names of all plans. Their limits are read with the policies.
-pub(super) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<Plan<'_>> {
+pub(super) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<PlanLimits<'_>> {
     let Some(value) = value else { return Vec::new() };
     if !has_api_keys {
         let help = "set where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
@@ -37,18 +37,18 @@ pub(super) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<Plan<'
         if let Err(invalid) = resource_name(name) {
             limits.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        plans.push(Plan { name, limits: limits.named_entries().unwrap_or_default() });
+        plans.push(PlanLimits { name, limits: limits.named_entries().unwrap_or_default() });
     }
     plans
 }
 
 /// The names of the plans.
-pub(super) fn names(plans: &[Plan<'_>]) -> Vec<String> {
+pub(super) fn names(plans: &[PlanLimits<'_>]) -> Vec<String> {
     plans.iter().map(|plan| plan.name.to_owned()).collect()
 }
 
 /// Reports limits of policies that do not exist.
-pub(super) fn report_unknown_policies(plans: &[Plan<'_>], policies: &Policies<'_>) {
+pub(super) fn report_unknown_policies(plans: &[PlanLimits<'_>], policies: &ReadPolicies<'_>) {
     for (location, name, value) in plans.iter().flat_map(|plan| &plan.limits) {
         if let Err(invalid) = policies.names.find(name) {
             value.report_at(*location, invalid.about_written(name), invalid.help(false));
@@ -59,7 +59,7 @@ pub(super) fn report_unknown_policies(plans: &[Plan<'_>], policies: &Policies<'_
 /// The limits of all plans for the policy of this name, whose own ones are `own`; and the plans that it does not limit.
 pub(super) fn limits(
     policy: &str,
-    plans: &[Plan<'_>],
+    plans: &[PlanLimits<'_>],
     settings: &PolicySettings<'_>,
     cost: &Cost,
     own: Option<&[Quota]>,

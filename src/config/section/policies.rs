@@ -8,11 +8,11 @@ use super::{
     cost::cost,
     limits::{self, complete},
     overrides::{exempt, overrides},
-    plans::{self, Plan},
+    plans::{self, PlanLimits},
     user::IdentitySources,
 };
 use crate::config::{
-    Location,
+    FileLocation,
     checks::{
         calendar_windows, key_limits,
         large_keys::{self, StoreMemory},
@@ -20,7 +20,7 @@ use crate::config::{
     },
     model::{
         ATTEMPTS_POLICY, Algorithm, ApiKeySettings, Calendar, Cost, CountedResponses, DenialReply, KeyPart,
-        KeyRecipe, Policy, PolicySettings, Store, attempts_policy,
+        KeyRecipe, Policy, PolicySettings, StoreSettings, attempts_policy,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, opened},
@@ -28,7 +28,7 @@ use crate::config::{
 };
 
 /// All policies.
-pub(super) struct Policies<'t> {
+pub(super) struct ReadPolicies<'t> {
     /// Those that routes, upstreams and plans may name.
     pub(super) names: NameTable<'t>,
     /// Those whose denials bans may count.
@@ -38,10 +38,10 @@ pub(super) struct Policies<'t> {
     /// `None` if one is invalid.
     pub(super) resolved: Option<Vec<Arc<Policy>>>,
     /// In the order of the names: the location of each name, and the policy.
-    pub(super) cursors: Vec<(Location, Cursor<'t>)>,
+    pub(super) cursors: Vec<(FileLocation, Cursor<'t>)>,
 }
 
-impl Policies<'_> {
+impl ReadPolicies<'_> {
     /// The policy at this index, if it is valid.
     pub(super) fn get(&self, index: usize) -> Option<&Policy> {
         self.read.get(index)?.as_deref()
@@ -52,11 +52,11 @@ impl Policies<'_> {
 pub(super) fn policies<'t>(
     value: Option<Cursor<'t>>,
     identity: IdentitySources,
-    plans: &[Plan<'t>],
+    plans: &[PlanLimits<'t>],
     api_keys: Option<&ApiKeySettings>,
     limits_attempts: bool,
-    store: &Store,
-) -> Policies<'t> {
+    store: &StoreSettings,
+) -> ReadPolicies<'t> {
     let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
     let configured: Vec<&str> = entries.iter().map(|(_, name, _)| *name).collect();
     let cursors: Vec<_> = entries.iter().map(|(location, _, value)| (*location, *value)).collect();
@@ -81,7 +81,7 @@ pub(super) fn policies<'t>(
     let (mut names, mut counted) = (NameTable::new("policy", configured.clone()), configured);
     if limits_attempts {
         if let Some(nth) = counted.iter().position(|name| *name == ATTEMPTS_POLICY) {
-            let (location, value): (Location, Cursor<'_>) = cursors[nth];
+            let (location, value): (FileLocation, Cursor<'_>) = cursors[nth];
             let message = "`api_keys` is the policy that limits wrong API keys and tokens";
             value.report_at(location, message, "choose another name".to_owned());
         } else {
@@ -92,14 +92,14 @@ pub(super) fn policies<'t>(
         }
     }
     let counted = NameTable::new("policy", counted);
-    Policies { names, counted, resolved: all.iter().cloned().collect(), read: all, cursors }
+    ReadPolicies { names, counted, resolved: all.iter().cloned().collect(), read: all, cursors }
 }
 
 fn policy(
     name: &str,
     mut mapping: MappingCursor<'_>,
     identity: IdentitySources,
-    plans: &[Plan<'_>],
+    plans: &[PlanLimits<'_>],
 ) -> Option<Policy> {
     let settings = PolicySettings::fields(&mut mapping)?;
     let kind = settings.algorithm;

@@ -9,7 +9,7 @@ use crate::config::{
     checks::{api_keys_file, denied_addresses, key_limits, spoofable_headers},
     model::{
         Abuse, Access, AccessLog, ApiKeySettings, ClientLimits, Config, ConfigSource, Forwarded, Log,
-        ReplyHeaders, Resolver, Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
+        ReplyHeaders, Resolver, Route, RouteDefaults, Shutdown, StoreSettings, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -43,7 +43,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     }
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates, has_api_keys);
-    let store = Store::read(mapping.take("store"));
+    let store = StoreSettings::read(mapping.take("store"));
     let limits_attempts = has_api_keys || routes::require_credentials(mapping.peek("routes"));
     let policies = policies::policies(
         mapping.take("policies"),

@@ -2,7 +2,7 @@
 
 use tollgate_derive::Settings;
 
-use super::{cost::admitted, limits::max_admissible, policies::Policies};
+use super::{cost::admitted, limits::max_admissible, policies::ReadPolicies};
 use crate::config::{
     checks::policy_contradictions::why_one_unit,
     model::{Cost, Policy, RoutePolicy},
@@ -30,7 +30,7 @@ pub(in crate::config) struct RoutePolicySettings<'t> {
 }
 
 /// Reads `policies` of a route or of an upstream. Wrong items are reported and left out.
-pub(super) fn route_policies(list: Cursor<'_>, policies: &Policies<'_>) -> Vec<RoutePolicy> {
+pub(super) fn route_policies(list: Cursor<'_>, policies: &ReadPolicies<'_>) -> Vec<RoutePolicy> {
     let mut all: Vec<RoutePolicy> = Vec::new();
     for item in list.list().unwrap_or_default() {
         let Some((name, of)) = route_policy(item, policies) else { continue };
@@ -58,7 +58,7 @@ pub(super) fn with_inherited(inherited: Vec<RoutePolicy>, own: Vec<RoutePolicy>)
 }
 
 /// One item, and the place of the policy's name.
-fn route_policy<'t>(item: Cursor<'t>, policies: &Policies<'_>) -> Option<(Cursor<'t>, RoutePolicy)> {
+fn route_policy<'t>(item: Cursor<'t>, policies: &ReadPolicies<'_>) -> Option<(Cursor<'t>, RoutePolicy)> {
     if !item.is_mapping() {
         return Some((item, RoutePolicy::unpriced(policies.names.resolve(item)?)));
     }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use tollgate_derive::Settings;
 
 use super::{
-    policies::{Policies, key},
+    policies::{ReadPolicies, key},
     route_action::{ShareSettings, Shares, action, explain_foreign, shares},
     route_policies::{RoutePolicySettings, route_policies, with_inherited},
-    upstreams::Upstreams,
+    upstreams::ReadUpstreams,
     user::IdentitySources,
 };
 use crate::config::{
@@ -162,8 +162,8 @@ pub(super) fn require_credentials(value: Option<Cursor<'_>>) -> bool {
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
     defaults: RouteDefaults,
-    policies: &Policies<'_>,
-    upstreams: &Upstreams<'_>,
+    policies: &ReadPolicies<'_>,
+    upstreams: &ReadUpstreams<'_>,
     identity: IdentitySources,
     listeners: &[DraftListener<'_>],
     api_keys: Option<&ApiKeySettings>,
@@ -238,8 +238,8 @@ fn report_large_expressions(drafts: &[DraftRoute<'_>]) {
 /// The other sections, as routes refer to them.
 struct RouteReading<'a, 't> {
     defaults: RouteDefaults,
-    policies: &'a Policies<'t>,
-    upstreams: &'a Upstreams<'t>,
+    policies: &'a ReadPolicies<'t>,
+    upstreams: &'a ReadUpstreams<'t>,
     identity: IdentitySources,
     listeners: &'a NameTable<'a>,
     api_keys: Option<&'a ApiKeySettings>,

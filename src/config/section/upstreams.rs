@@ -6,7 +6,7 @@ use tollgate_derive::Settings;
 
 use super::{
     balance::{BalanceSettings, balance, explain_other_names},
-    policies::Policies,
+    policies::ReadPolicies,
     route_policies::{RoutePolicySettings, route_policies},
     user::IdentitySources,
 };
@@ -22,7 +22,7 @@ use crate::config::{
 };
 
 /// All upstreams. `resolved` is `None` if one is invalid.
-pub(super) struct Upstreams<'t> {
+pub(super) struct ReadUpstreams<'t> {
     pub(super) names: NameTable<'t>,
     pub(super) resolved: Option<Vec<Upstream>>,
     /// For each upstream, what its routes inherit.
@@ -37,7 +37,7 @@ pub(super) struct Inherited {
     pub(super) retry: Retry,
 }
 
-impl Upstreams<'_> {
+impl ReadUpstreams<'_> {
     /// The name of the first upstream that names this policy.
     pub(super) fn first_with(&self, policy: usize) -> Option<&str> {
         let names = |inherited: &Inherited| inherited.policies.iter().any(|of| of.policy == policy);
@@ -133,9 +133,9 @@ pub(in crate::config) struct UpstreamSettings<'t> {
 
 pub(super) fn upstreams<'t>(
     value: Option<Cursor<'t>>,
-    policies: &Policies<'_>,
+    policies: &ReadPolicies<'_>,
     identity: IdentitySources,
-) -> Upstreams<'t> {
+) -> ReadUpstreams<'t> {
     let entries = value.and_then(|value| {
         let entries = value.named_entries()?;
         if entries.is_empty() {
@@ -159,7 +159,7 @@ pub(super) fn upstreams<'t>(
         inherited.push(written.as_ref().map(of_routes).unwrap_or_default());
         all.push(written.and_then(|written| upstream(name, written, identity)));
     }
-    Upstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
+    ReadUpstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
 }
 
 fn read(value: Cursor<'_>) -> Option<UpstreamSettings<'_>> {

@@ -5,16 +5,16 @@ use crate::config::Config;
 
 /// A setting at its place in the file.
 #[derive(Clone)]
-pub struct Entry {
+pub struct SettingEntry {
     /// The steps from the top level.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PathStep>,
     pub(super) mapping: &'static Mapping,
     pub(super) setting: &'static Setting,
 }
 
 /// A step down.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     /// To a setting of a mapping.
     Key(&'static Setting),
     /// To an item of a list.
@@ -23,7 +23,7 @@ pub(super) enum Step {
     Name,
 }
 
-impl Entry {
+impl SettingEntry {
     /// Its path: `listeners[].tls.min_version`, `policies.*.slice`.
     pub fn path(&self) -> String {
         path(&self.steps)
@@ -149,24 +149,24 @@ pub(super) fn listed(words: &[String], conjunction: &str) -> String {
     }
 }
 
-fn path(steps: &[Step]) -> String {
+fn path(steps: &[PathStep]) -> String {
     let mut path = String::new();
     for step in steps {
         match step {
-            Step::Key(setting) if path.is_empty() => path.push_str(setting.key),
-            Step::Key(setting) => {
+            PathStep::Key(setting) if path.is_empty() => path.push_str(setting.key),
+            PathStep::Key(setting) => {
                 path.push('.');
                 path.push_str(setting.key);
             }
-            Step::Item => path.push_str("[]"),
-            Step::Name => path.push_str(".*"),
+            PathStep::Item => path.push_str("[]"),
+            PathStep::Name => path.push_str(".*"),
         }
     }
     path
 }
 
 /// All settings, in the order of the reference.
-pub fn entries() -> Vec<Entry> {
+pub fn entries() -> Vec<SettingEntry> {
     let mut all = Vec::new();
     collect(Config::mapping(), &mut Vec::new(), &mut all);
     all
@@ -174,7 +174,7 @@ pub fn entries() -> Vec<Entry> {
 
 /// The paths of the settings that do not affect requests.
 pub(in crate::config) fn of_the_instance() -> Vec<String> {
-    entries().iter().filter(|entry| entry.setting.of_the_instance).map(Entry::path).collect()
+    entries().iter().filter(|entry| entry.setting.of_the_instance).map(SettingEntry::path).collect()
 }
 
 /// The keys of the settings whose values a reload does not show when it lists the changes.
@@ -183,14 +183,14 @@ pub(in crate::config) fn confidential() -> Vec<&'static str> {
 }
 
 /// The settings of a mapping, followed by the settings of the mappings in it.
-fn collect(mapping: &'static Mapping, steps: &mut Vec<Step>, all: &mut Vec<Entry>) {
+fn collect(mapping: &'static Mapping, steps: &mut Vec<PathStep>, all: &mut Vec<SettingEntry>) {
     for setting in mapping.settings() {
-        steps.push(Step::Key(setting));
-        all.push(Entry { steps: steps.clone(), mapping, setting });
+        steps.push(PathStep::Key(setting));
+        all.push(SettingEntry { steps: steps.clone(), mapping, setting });
         steps.pop();
     }
     for setting in mapping.settings() {
-        steps.push(Step::Key(setting));
+        steps.push(PathStep::Key(setting));
         descend(&setting.kind, steps, &mut |mapping, steps| collect(mapping, steps, all));
         steps.pop();
     }
@@ -199,19 +199,19 @@ fn collect(mapping: &'static Mapping, steps: &mut Vec<Step>, all: &mut Vec<Entry
 /// Calls `found` for each mapping that a value of this kind may be, or may consist of.
 pub(super) fn descend(
     kind: &'static Kind,
-    steps: &mut Vec<Step>,
-    found: &mut dyn FnMut(&'static Mapping, &mut Vec<Step>),
+    steps: &mut Vec<PathStep>,
+    found: &mut dyn FnMut(&'static Mapping, &mut Vec<PathStep>),
 ) {
     match kind {
         Kind::Mapping(mapping) => found(mapping(), steps),
         Kind::Either(kinds) => kinds.iter().for_each(|kind| descend(kind, steps, found)),
         Kind::List(item, _) => {
-            steps.push(Step::Item);
+            steps.push(PathStep::Item);
             descend(item, steps, found);
             steps.pop();
         }
         Kind::Names(_, value, _) => {
-            steps.push(Step::Name);
+            steps.push(PathStep::Name);
             descend(value, steps, found);
             steps.pop();
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    Entry, Kind,
+    Kind, SettingEntry,
     entries::{descend, entries},
 };
 use crate::config::nearest::nearest;
@@ -18,7 +18,7 @@ pub fn explain(name: &str) -> Result<String, String> {
     let asked: Vec<String> =
         name.split('.').map(|part| part.split('[').next().unwrap_or_default().to_owned()).collect();
     let asked: Vec<&str> = asked.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    let mut found: Vec<&Entry> = all.iter().filter(|entry| entry.path() == name).collect();
+    let mut found: Vec<&SettingEntry> = all.iter().filter(|entry| entry.path() == name).collect();
     if found.is_empty() {
         found = all.iter().filter(|entry| is_at(&segments(entry), &asked)).collect();
     }
@@ -32,7 +32,7 @@ pub fn explain(name: &str) -> Result<String, String> {
 }
 
 /// The parts of its path, without lists.
-fn segments(entry: &Entry) -> Vec<String> {
+fn segments(entry: &SettingEntry) -> Vec<String> {
     entry.path().replace("[]", "").split('.').map(str::to_owned).collect()
 }
 
@@ -52,8 +52,8 @@ fn is_at(path: &[String], asked: &[&str]) -> bool {
     }
 }
 
-fn unknown(name: &str, asked: &[&str], all: &[Entry]) -> String {
-    let paths: Vec<String> = all.iter().map(Entry::path).collect();
+fn unknown(name: &str, asked: &[&str], all: &[SettingEntry]) -> String {
+    let paths: Vec<String> = all.iter().map(SettingEntry::path).collect();
     let key = asked.last().copied().unwrap_or_default();
     let mut near: Vec<&str> = nearest(name, paths.iter().map(String::as_str)).into_iter().collect();
     let keys = all.iter().map(|entry| entry.setting.key);
@@ -83,7 +83,7 @@ fn unknown(name: &str, asked: &[&str], all: &[Entry]) -> String {
     }
 }
 
-fn text(entry: &Entry) -> String {
+fn text(entry: &SettingEntry) -> String {
     let setting = entry.setting;
     let plain = |text: &str| text.replace('`', "");
     let mut text = format!("{}\n  {}\n\n", entry.path(), plain(setting.about));

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Write, time::Duration};
 
 use super::{
-    Entry, Items, Kind,
+    Items, Kind, SettingEntry,
     entries::{entries, listed},
 };
 use crate::config::model::{format_duration, format_size};
@@ -48,7 +48,7 @@ pub fn markdown() -> String {
 }
 
 /// The heading of the section that begins with `entry`.
-fn section_head(entry: &Entry, parent: &str, anchors: &HashMap<String, String>) -> String {
+fn section_head(entry: &SettingEntry, parent: &str, anchors: &HashMap<String, String>) -> String {
     let mapping = entry.mapping;
     let heading = if parent.is_empty() { "The top level".to_owned() } else { format!("`{parent}`") };
     let mut text = format!("\n## {heading}\n\n{}", mapping.about);
@@ -63,13 +63,13 @@ fn section_head(entry: &Entry, parent: &str, anchors: &HashMap<String, String>) 
         let path =
             if parent.is_empty() { setting.key.to_owned() } else { format!("{parent}.{}", setting.key) };
         let anchor = anchors.get(&path).map_or("", String::as_str);
-        let own = Entry { setting, ..entry.clone() };
+        let own = SettingEntry { setting, ..entry.clone() };
         let _ = writeln!(text, "| [`{}`](#{anchor}) | {} |", setting.key, own.default());
     }
     text
 }
 
-fn body(entry: &Entry, anchors: &HashMap<String, String>) -> String {
+fn body(entry: &SettingEntry, anchors: &HashMap<String, String>) -> String {
     let setting = entry.setting;
     let mut text = format!("\n### `{}`\n\n{}\n\n", entry.path(), setting.about);
     let _ = writeln!(text, "- Type: {}", setting.kind.name());
@@ -92,7 +92,7 @@ fn body(entry: &Entry, anchors: &HashMap<String, String>) -> String {
 }
 
 /// The anchor of each setting's heading, as forges and mdBook derive it from the text.
-fn anchors(entries: &[Entry]) -> HashMap<String, String> {
+fn anchors(entries: &[SettingEntry]) -> HashMap<String, String> {
     let mut times: HashMap<String, usize> = HashMap::new();
     let mut all = HashMap::new();
     let mut section = None;

@@ -25,7 +25,7 @@ pub(super) use self::{
     place::Place,
 };
 pub use self::{
-    entries::{Entry, entries},
+    entries::{SettingEntry, entries},
     explain::explain,
     markdown::markdown,
     schema::json_schema,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Default, Items, Kind, Mapping, Rule, Setting, Settings,
-    entries::{Step, descend},
+    entries::{PathStep, descend},
 };
 use crate::config::Config;
 
@@ -43,8 +43,8 @@ impl Definitions {
                 let below: String = steps
                     .iter()
                     .map(|step| match step {
-                        Step::Item => ".item",
-                        Step::Name | Step::Key(..) => ".each",
+                        PathStep::Item => ".item",
+                        PathStep::Name | PathStep::Key(..) => ".each",
                     })
                     .collect();
                 found.push((mapping, format!("{path}{below}")));

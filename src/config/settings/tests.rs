@@ -6,8 +6,8 @@ use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Default, Entry, Kind, Mapping, Rule,
-    entries::{Step, entries},
+    Default, Kind, Mapping, Rule, SettingEntry,
+    entries::{PathStep, entries},
     explain,
 };
 use crate::config::{self, Config, Errors, Lookup};
@@ -94,16 +94,16 @@ const CONTEXTS: [(&str, &str, &str); 8] = [
 ];
 
 /// A configuration in which the setting has this value. `None`: it is left out.
-fn document(entry: &Entry, value: Option<Value>) -> Value {
+fn document(entry: &SettingEntry, value: Option<Value>) -> Value {
     let own = entry.path();
     let mut built = value;
     for depth in (0..entry.steps.len()).rev() {
         built = Some(match entry.steps[depth] {
-            Step::Item => json!([built.unwrap()]),
-            Step::Name => json!({ "example": built.unwrap() }),
-            Step::Key(setting) => {
+            PathStep::Item => json!([built.unwrap()]),
+            PathStep::Name => json!({ "example": built.unwrap() }),
+            PathStep::Key(setting) => {
                 let steps = entry.steps[..=depth].to_vec();
-                let here = Entry { steps, ..entry.clone() }.path();
+                let here = SettingEntry { steps, ..entry.clone() }.path();
                 let above = entries().into_iter().find(|entry| entry.path() == here).unwrap().mapping;
                 let mut beside = mapping(setting.beside);
                 for (of, at, more) in CONTEXTS {

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde_yaml::granit_parser::{Event, Parser, Span};
 
-use crate::config::{Location, Problem};
+use crate::config::{FileLocation, Problem};
 
 /// A collection whose end has not been parsed yet.
 enum OpenCollection {
     List,
     /// The keys so far, and whether the next node is a key.
     Mapping {
-        keys: HashMap<String, Location>,
+        keys: HashMap<String, FileLocation>,
         key_next: bool,
     },
 }
@@ -49,7 +49,7 @@ fn node(open: &mut [OpenCollection], word: Option<(&str, &Span)>) -> Option<Prob
     let is_key = *key_next;
     *key_next = !is_key;
     let (word, span) = word.filter(|(word, _)| is_key && *word != "<<")?;
-    let location = Location { line: span.start.line(), column: span.start.col() + 1 };
+    let location = FileLocation { line: span.start.line(), column: span.start.col() + 1 };
     match keys.get(word) {
         None => {
             keys.insert(word.to_owned(), location);

@@ -6,7 +6,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use serde_yaml::{Error, Spanned};
 
 use super::{node::to_location, parse};
-use crate::config::{Location, Problem, nearest::suggestion};
+use crate::config::{FileLocation, Problem, nearest::suggestion};
 
 /// Reads a document that has nothing but a list under `key`. Each item is given to `take`, with its location.
 ///
@@ -15,7 +15,7 @@ use crate::config::{Location, Problem, nearest::suggestion};
 pub(in crate::config) fn read_listing<T: DeserializeOwned>(
     text: &str,
     key: &'static str,
-    mut take: impl FnMut(Location, T),
+    mut take: impl FnMut(FileLocation, T),
 ) -> Result<(), Problem> {
     let mut wrong_key = None;
     let listing = Listing { key, take: &mut take, wrong_key: &mut wrong_key, items: PhantomData };
@@ -50,7 +50,7 @@ struct Listing<'t, T, F> {
     items: PhantomData<T>,
 }
 
-impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> DeserializeSeed<'de> for Listing<'_, T, F> {
+impl<'de, T: DeserializeOwned, F: FnMut(FileLocation, T)> DeserializeSeed<'de> for Listing<'_, T, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -58,7 +58,7 @@ impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> DeserializeSeed<'de> for L
     }
 }
 
-impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> Visitor<'de> for Listing<'_, T, F> {
+impl<'de, T: DeserializeOwned, F: FnMut(FileLocation, T)> Visitor<'de> for Listing<'_, T, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,7 +74,7 @@ impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> Visitor<'de> for Listing<'
                 return Err(serde::de::Error::custom(message));
             }
             has_list = true;
-            entries.next_value_seed(Items { take: &mut *self.take, items: PhantomData })?;
+            entries.next_value_seed(ListItems { take: &mut *self.take, items: PhantomData })?;
         }
         match has_list {
             true => Ok(()),
@@ -84,12 +84,12 @@ impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> Visitor<'de> for Listing<'
 }
 
 /// The list.
-struct Items<'t, T, F> {
+struct ListItems<'t, T, F> {
     take: &'t mut F,
     items: PhantomData<T>,
 }
 
-impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> DeserializeSeed<'de> for Items<'_, T, F> {
+impl<'de, T: DeserializeOwned, F: FnMut(FileLocation, T)> DeserializeSeed<'de> for ListItems<'_, T, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -97,7 +97,7 @@ impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> DeserializeSeed<'de> for I
     }
 }
 
-impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> Visitor<'de> for Items<'_, T, F> {
+impl<'de, T: DeserializeOwned, F: FnMut(FileLocation, T)> Visitor<'de> for ListItems<'_, T, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,12 +5,12 @@ use std::{fmt, ops::Range};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 
-use crate::config::Location;
+use crate::config::FileLocation;
 
 /// A value and its location. A value that an alias or a merge refers to has the location of the anchor.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    pub(crate) location: Location,
+    pub(crate) location: FileLocation,
     /// Its bytes in the file. A scalar includes its quotes.
     pub(crate) span: Range<usize>,
     pub(crate) kind: NodeKind,
@@ -34,7 +34,7 @@ pub(crate) enum NodeKind {
 /// The key of a mapping and its location.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) location: Location,
+    pub(crate) location: FileLocation,
     pub(crate) span: Range<usize>,
     pub(crate) name: String,
 }
@@ -74,9 +74,9 @@ impl Node {
 }
 
 /// Converts a location of the parser. An unknown one becomes the start of the file.
-pub(super) fn to_location(location: serde_yaml::Location) -> Location {
+pub(super) fn to_location(location: serde_yaml::Location) -> FileLocation {
     let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).max(1);
-    Location { line: count(location.line()), column: count(location.column()) }
+    FileLocation { line: count(location.line()), column: count(location.column()) }
 }
 
 /// The bytes of `source` at `location`. Empty where the parser does not know them.

@@ -9,7 +9,7 @@ use super::{
     node::{Node, RawValue, to_location},
     quoting,
 };
-use crate::config::{Location, Problem, redact::mask_credentials};
+use crate::config::{FileLocation, Problem, redact::mask_credentials};
 
 /// A document, and errors for its repeated keys. The tree has the first value of a repeated key.
 pub(crate) struct Document {
@@ -76,7 +76,7 @@ pub(super) fn options_of_listings() -> Options {
 }
 
 pub(super) fn problem(error: &Error, text: &str) -> Problem {
-    let mut location = error.location().map_or(Location { line: 1, column: 1 }, to_location);
+    let mut location = error.location().map_or(FileLocation { line: 1, column: 1 }, to_location);
     let too_much = "this is too large or too deeply nested for a configuration";
     let mut help = quoting::help(text, location);
     let message = match without_alias(error) {
@@ -179,9 +179,9 @@ mod tests {
         let NodeKind::Mapping { entries: merged, braces } = &all[1].1.kind else { panic!() };
         assert!(braces);
         let limit = merged.iter().find(|(key, _)| key.name == "limit").unwrap();
-        assert_eq!(limit.0.location, Location { line: 1, column: 11 });
+        assert_eq!(limit.0.location, FileLocation { line: 1, column: 11 });
         assert_eq!(limit.1.kind, NodeKind::Scalar("5".to_owned()));
-        assert_eq!(all[2].1.location, Location { line: 1, column: 9 });
+        assert_eq!(all[2].1.location, FileLocation { line: 1, column: 9 });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Finds the value that needs quotes, when YAML cannot be parsed.
 
 use crate::config::{
-    Location,
+    FileLocation,
     redact::{Secrets, lines},
 };
 
@@ -9,7 +9,7 @@ use crate::config::{
 const MAX_LINE_BYTES: usize = 1000;
 
 /// A help for a syntax error at `location`, if its line shows the cause.
-pub(super) fn help(text: &str, location: Location) -> Option<String> {
+pub(super) fn help(text: &str, location: FileLocation) -> Option<String> {
     let (at, line) = lines(text).into_iter().nth(location.line - 1)?;
     if line.len() > MAX_LINE_BYTES {
         return None;
@@ -30,10 +30,10 @@ pub(super) fn help(text: &str, location: Location) -> Option<String> {
 }
 
 /// The first line behind `location` that is indented with a tab.
-pub(super) fn tab_behind(text: &str, location: Location) -> Option<Location> {
+pub(super) fn tab_behind(text: &str, location: FileLocation) -> Option<FileLocation> {
     let mut lines = text.lines().enumerate().skip(location.line);
     let (index, _) = lines.find(|(_, line)| indentation(line).contains('\t'))?;
-    Some(Location { line: index + 1, column: 1 })
+    Some(FileLocation { line: index + 1, column: 1 })
 }
 
 fn indentation(line: &str) -> &str {
@@ -166,11 +166,11 @@ mod tests {
 
     #[test]
     fn tabs_are_named() {
-        let location = Location { line: 2, column: 2 };
+        let location = FileLocation { line: 2, column: 2 };
         assert_eq!(help("a:\n\tb: 1\n", location), Some("indent with spaces, not with tabs".to_owned()));
         let text = "a:\n  b: 1\n\n\tc: 2\n\td: 3\n";
-        let found = tab_behind(text, Location { line: 2, column: 6 });
-        assert_eq!(found, Some(Location { line: 4, column: 1 }));
-        assert_eq!(help("a: b: c", Location { line: 1, column: 5 }), None);
+        let found = tab_behind(text, FileLocation { line: 2, column: 6 });
+        assert_eq!(found, Some(FileLocation { line: 4, column: 1 }));
+        assert_eq!(help("a: b: c", FileLocation { line: 1, column: 5 }), None);
     }
 }

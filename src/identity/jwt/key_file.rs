@@ -38,10 +38,10 @@ pub enum KeyFileError {
 pub(super) struct KeyFile {
     algorithm: Option<JwtAlgorithm>,
     current: RwLock<CurrentKeys>,
-    source: Mutex<KeySource>,
+    source: Mutex<KeyFileSource>,
 }
 
-struct KeySource {
+struct KeyFileSource {
     file: WatchedFile,
     /// The last error that was logged, so that it is logged once.
     logged_error: Option<String>,
@@ -54,7 +54,7 @@ impl KeyFile {
         match opened.and_then(|file| Ok((JwtKeys::read(file.bytes(), algorithm)?, file))) {
             Ok((keys, file)) => {
                 let current = RwLock::new(CurrentKeys { keys: Arc::new(keys), generation: 0 });
-                let source = Mutex::new(KeySource { file, logged_error: None });
+                let source = Mutex::new(KeyFileSource { file, logged_error: None });
                 Ok(Self { algorithm, current, source })
             }
             Err(reason) => Err(UnusableKeys::File { path, reason }),
@@ -86,7 +86,7 @@ impl KeyFile {
         }
     }
 
-    fn replace(&self, keys: Result<JwtKeys, KeyFileError>, source: &mut KeySource) {
+    fn replace(&self, keys: Result<JwtKeys, KeyFileError>, source: &mut KeyFileSource) {
         match keys {
             Ok(keys) => {
                 let file = source.file.path().display();

@@ -21,11 +21,11 @@ pub(super) const LEEWAY: u64 = 60;
 /// A configured source of tokens.
 pub(super) struct TokenSource {
     jwt: Jwt,
-    keys: KeySource,
+    keys: TokenKeys,
 }
 
 /// Where the keys are from.
-enum KeySource {
+enum TokenKeys {
     File(KeyFile),
     Set(Arc<KeySet>),
 }
@@ -44,20 +44,20 @@ impl TokenSource {
     /// The file can't be used.
     pub(super) fn with_file(jwt: Jwt) -> Result<Self, UnusableKeys> {
         let file = jwt.key.clone().ok_or(UnusableKeys::None)?;
-        let keys = KeySource::File(KeyFile::open(file, jwt.algorithm)?);
+        let keys = TokenKeys::File(KeyFile::open(file, jwt.algorithm)?);
         Ok(Self { jwt, keys })
     }
 
     /// A source whose keys are in `set`.
     pub(super) fn with_set(jwt: Jwt, set: Arc<KeySet>) -> Self {
-        Self { jwt, keys: KeySource::Set(set) }
+        Self { jwt, keys: TokenKeys::Set(set) }
     }
 
     /// The key set of a provider. `None`: the keys are in a file.
     pub(super) fn key_set(&self) -> Option<&Arc<KeySet>> {
         match &self.keys {
-            KeySource::Set(set) => Some(set),
-            KeySource::File(_) => None,
+            TokenKeys::Set(set) => Some(set),
+            TokenKeys::File(_) => None,
         }
     }
 
@@ -74,14 +74,14 @@ impl TokenSource {
     /// The current keys. `None`: no key set of the provider was read so far, or the last one is too old.
     pub(super) fn keys(&self) -> Option<CurrentKeys> {
         match &self.keys {
-            KeySource::File(file) => Some(file.current()),
-            KeySource::Set(set) => set.current(),
+            TokenKeys::File(file) => Some(file.current()),
+            TokenKeys::Set(set) => set.current(),
         }
     }
 
     /// Rereads a file if it has changed.
     pub(super) fn reload_keys_if_changed(&self) {
-        if let KeySource::File(file) = &self.keys {
+        if let TokenKeys::File(file) = &self.keys {
             file.reload_if_changed();
         }
     }

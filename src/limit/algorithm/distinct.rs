@@ -21,7 +21,7 @@ impl Distinct {
     /// The verdict for a request with this `value` at the time `now`. Changes nothing. Any cost above 0 counts as one
     /// value.
     pub fn read(&self, tier: Tier, now: i64, cost: u64, value: Member) -> Verdict {
-        let View { cutoff, at, .. } = self.view(tier, now);
+        let DistinctView { cutoff, at, .. } = self.view(tier, now);
         let used = self.0.count_between(last_stamp(cutoff), i64::MAX);
         let known = self.time_of(value).is_some_and(|time| time > cutoff);
         // A value that is seen again becomes the newest, so another one is the oldest.
@@ -46,7 +46,7 @@ impl Distinct {
     /// Records that `value` was seen, after a read has admitted it. Returns whether state from the future was
     /// discarded.
     pub fn write(&mut self, tier: Tier, now: i64, value: Member) -> bool {
-        let View { cutoff, at, discards } = self.view(tier, now);
+        let DistinctView { cutoff, at, discards } = self.view(tier, now);
         self.0.retain_between(last_stamp(cutoff), i64::MAX);
         let is_repeated = self.time_of(value) == Some(at);
         self.0.set(value, if is_repeated { last_stamp(at) } else { at.saturating_mul(2) });
@@ -84,18 +84,18 @@ impl Distinct {
         self.0.time_of(value).map(time_of_stamp)
     }
 
-    fn view(&self, tier: Tier, now: i64) -> View {
+    fn view(&self, tier: Tier, now: i64) -> DistinctView {
         let newest = self.newest().unwrap_or(now);
         if newest.saturating_sub(now) > tier.window {
-            return View { cutoff: i64::MAX, at: now, discards: true };
+            return DistinctView { cutoff: i64::MAX, at: now, discards: true };
         }
         let at = newest.max(now);
-        View { cutoff: at.saturating_sub(tier.window), at, discards: false }
+        DistinctView { cutoff: at.saturating_sub(tier.window), at, discards: false }
     }
 }
 
 /// The window that ends now.
-struct View {
+struct DistinctView {
     /// Values last seen at this time or before do not count.
     cutoff: i64,
     /// The limit's own time: now, or the newest value's time if that lies ahead.

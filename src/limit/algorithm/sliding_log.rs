@@ -19,7 +19,7 @@ impl SlidingLog {
     /// The verdict for a request of `cost` units at the time `now`. Changes nothing. A cost above [`MAX_COST`] is
     /// never admitted.
     pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
-        let View { outside, at } = self.view(tier, now);
+        let LogView { outside, at } = self.view(tier, now);
         let used = (self.0.len() - outside) as u64;
         let leaves = |unit: usize| self.0.get(outside + unit).map(|time| time.saturating_add(tier.window));
         // The excess has to leave first, oldest units first. The excess is larger than the log only if the cost alone
@@ -40,7 +40,7 @@ impl SlidingLog {
     /// discarded.
     pub fn write(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.is_ahead(tier, now);
-        let View { outside, at } = self.view(tier, now);
+        let LogView { outside, at } = self.view(tier, now);
         self.0.drain(..outside);
         let cost = usize::try_from(cost.min(MAX_COST)).unwrap_or_default();
         // Half as much again, not twice: a long log must not take twice its memory at once.
@@ -93,9 +93,9 @@ impl SlidingLog {
     }
 
     /// The window that ends `now`.
-    fn view(&self, tier: Tier, now: i64) -> View {
+    fn view(&self, tier: Tier, now: i64) -> LogView {
         if self.is_ahead(tier, now) {
-            return View { outside: self.0.len(), at: now };
+            return LogView { outside: self.0.len(), at: now };
         }
         let at = self.0.back().map_or(now, |&newest| newest.max(now));
         // An entry exactly as old as the window is out.
@@ -105,7 +105,7 @@ impl SlidingLog {
             }
             _ => 0,
         };
-        View { outside, at }
+        LogView { outside, at }
     }
 
     fn is_ahead(&self, tier: Tier, now: i64) -> bool {
@@ -113,7 +113,7 @@ impl SlidingLog {
     }
 }
 
-struct View {
+struct LogView {
     /// How many of the oldest units have left the window.
     outside: usize,
     /// The limit's own time: now, or the newest unit's time if that is ahead.

@@ -106,7 +106,7 @@ impl SlidingWindow {
 }
 
 /// The part of a ring that counts now.
-struct View {
+struct RingView {
     /// The bucket of now, or the newest one if that is ahead.
     at: i64,
     used: u64,
@@ -142,22 +142,22 @@ impl Ring {
         u64::from(self.counts[self.slot(bucket)])
     }
 
-    fn view(&self, grid: Grid, now: i64) -> View {
+    fn view(&self, grid: Grid, now: i64) -> RingView {
         let at = grid.bucket(now);
         if self.total == 0 {
-            return View { at, used: 0, discards: false };
+            return RingView { at, used: 0, discards: false };
         }
         if at < self.newest && grid.start(self.newest).saturating_sub(now) > grid.window {
-            return View { at, used: 0, discards: true };
+            return RingView { at, used: 0, discards: true };
         }
         let at = at.max(self.newest);
         let left = self.nonempty_buckets().take_while(|&bucket| bucket < grid.first_counted(at));
         let left = left.map(|bucket| self.count(bucket)).sum();
-        View { at, used: u64::from(self.total).saturating_sub(left), discards: false }
+        RingView { at, used: u64::from(self.total).saturating_sub(left), discards: false }
     }
 
     fn status(&self, grid: Grid, tier: Tier, now: i64, cost: u64) -> TierStatus {
-        let View { at, used, .. } = self.view(grid, now);
+        let RingView { at, used, .. } = self.view(grid, now);
         let inside =
             || self.nonempty_buckets().filter(|&bucket| used > 0 && bucket >= grid.first_counted(at));
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
@@ -178,7 +178,7 @@ impl Ring {
 
     /// Makes the bucket of now the newest. Returns whether the old state was too far ahead and was discarded.
     fn advance(&mut self, grid: Grid, now: i64) -> bool {
-        let View { at, used, discards } = self.view(grid, now);
+        let RingView { at, used, discards } = self.view(grid, now);
         if used == 0 {
             self.counts.fill(0);
         } else {

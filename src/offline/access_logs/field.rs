@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{
     LoggedKey, LoggedProgress, LoggedRequest, LoggedUser,
-    value::{LogTime, TimeCache, Value, address, address_with_port},
+    value::{LogTime, LogValue, TimeCache, address, address_with_port},
 };
 use crate::{
     limit::{GrpcOutcome, ResponseStatus},
@@ -376,7 +376,7 @@ const PATH: &AsciiSet =
 
 impl<'l> Told<'l> {
     /// Takes in the value of a field. Returns whether the value can be one of this field.
-    pub(super) fn tell(&mut self, meaning: &Meaning, value: Value<'l>, times: &mut TimeCache) -> bool {
+    pub(super) fn tell(&mut self, meaning: &Meaning, value: LogValue<'l>, times: &mut TimeCache) -> bool {
         let rank = meaning.rank;
         match &meaning.field {
             Field::Ignored => {}
@@ -404,7 +404,7 @@ impl<'l> Told<'l> {
             Field::ClientAndPort => return self.client.put(rank, text(&value).and_then(address_with_port)),
             Field::LastForwardedFor => return self.tell_forwarded_for(value),
             Field::User => {
-                self.has_null_user |= value == Value::Null;
+                self.has_null_user |= value == LogValue::Null;
                 self.user.put(rank, value.into_text());
             }
             Field::RequestLine => {
@@ -443,9 +443,9 @@ impl<'l> Told<'l> {
             Field::Bytes => {
                 let bytes = match &value {
                     // Apache writes `-` for none.
-                    Value::Text(text) if **text == *b"-" => Some(0),
-                    Value::Text(text) => {
-                        Value::Text(text.strip_prefix(b"+").unwrap_or(text).into()).integer()
+                    LogValue::Text(text) if **text == *b"-" => Some(0),
+                    LogValue::Text(text) => {
+                        LogValue::Text(text.strip_prefix(b"+").unwrap_or(text).into()).integer()
                     }
                     value => value.integer(),
                 };
@@ -467,8 +467,8 @@ impl<'l> Told<'l> {
                 }
             }
             Field::Verdict => self.tollgate.verdict = Some(value.into_text()),
-            Field::Route => self.tollgate.has_route = Some(value != Value::Null),
-            Field::Upstream => self.tollgate.has_upstream = Some(value != Value::Null),
+            Field::Route => self.tollgate.has_route = Some(value != LogValue::Null),
+            Field::Upstream => self.tollgate.has_upstream = Some(value != LogValue::Null),
             Field::ApiKey => self.tollgate.api_key = value.into_text(),
             Field::Customer => self.tollgate.customer = value.into_text(),
             Field::Plan => self.tollgate.plan = value.into_text(),
@@ -479,7 +479,7 @@ impl<'l> Told<'l> {
         true
     }
 
-    pub(super) fn tell_header(&mut self, name: &HeaderName, value: Value<'l>) {
+    pub(super) fn tell_header(&mut self, name: &HeaderName, value: LogValue<'l>) {
         // Caddy redacts credentials.
         if let Some(text) = value.into_text().filter(|text| **text != *b"REDACTED") {
             self.headers.push((name.clone(), text));
@@ -487,13 +487,13 @@ impl<'l> Told<'l> {
     }
 
     /// The last address is the one that the proxy itself has seen.
-    fn tell_forwarded_for(&mut self, value: Value<'l>) -> bool {
+    fn tell_forwarded_for(&mut self, value: LogValue<'l>) -> bool {
         let Some(all) = value.into_text() else { return false };
         let last = all.rsplit(|&byte| byte == b',').next().and_then(|last| address(last.trim_ascii()));
         self.client.put(u8::MAX - 1, last)
     }
 
-    fn tell_status(&mut self, rank: u8, value: &Value<'_>) -> bool {
+    fn tell_status(&mut self, rank: u8, value: &LogValue<'_>) -> bool {
         let number = match text(value) {
             Some(b"-" | b"000") => Some(0),
             _ => value.integer(),
@@ -511,7 +511,7 @@ impl<'l> Told<'l> {
         }
     }
 
-    fn tell_progress(&mut self, field: &Field, value: &Value<'_>) {
+    fn tell_progress(&mut self, field: &Field, value: &LogValue<'_>) {
         let Some(text) = text(value) else { return };
         let progress = match field {
             Field::Termination => progress_of_termination(text),
@@ -675,8 +675,8 @@ impl TollgateTells<'_> {
     }
 }
 
-fn text<'v>(value: &'v Value<'_>) -> Option<&'v [u8]> {
-    if let Value::Text(text) = value { Some(text) } else { None }
+fn text<'v>(value: &'v LogValue<'_>) -> Option<&'v [u8]> {
+    if let LogValue::Text(text) = value { Some(text) } else { None }
 }
 
 fn encoded(path: &[u8]) -> Vec<u8> {

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::{
     field::{Field, Meaning, Told, WantedHeaders},
-    value::{TimeCache, Value},
+    value::{LogValue, TimeCache},
 };
 
 /// Members of an object whose meaning is remembered.
@@ -180,7 +180,7 @@ struct Scalar<'a, 'l> {
 }
 
 impl<'l> DeserializeSeed<'l> for Scalar<'_, 'l> {
-    type Value = Option<Value<'l>>;
+    type Value = Option<LogValue<'l>>;
 
     fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -188,34 +188,34 @@ impl<'l> DeserializeSeed<'l> for Scalar<'_, 'l> {
 }
 
 impl<'l> Visitor<'l> for Scalar<'_, 'l> {
-    type Value = Option<Value<'l>>;
+    type Value = Option<LogValue<'l>>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a value")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
-        Ok(Some(Value::Text(text.as_bytes().into())))
+        Ok(Some(LogValue::Text(text.as_bytes().into())))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(Value::Text(text.as_bytes().to_vec().into())))
+        Ok(Some(LogValue::Text(text.as_bytes().to_vec().into())))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Some(Value::Integer(number)))
+        Ok(Some(LogValue::Integer(number)))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Some(i64::try_from(number).map_or(Value::Float(number as f64), Value::Integer)))
+        Ok(Some(i64::try_from(number).map_or(LogValue::Float(number as f64), LogValue::Integer)))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Some(Value::Float(number)))
+        Ok(Some(LogValue::Float(number)))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(Some(Value::Null))
+        Ok(Some(LogValue::Null))
     }
 
     fn visit_bool<E: Error>(self, _value: bool) -> Result<Self::Value, E> {
@@ -289,14 +289,14 @@ impl<'l> Visitor<'l> for Headers<'_, 'l> {
 
     fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<(), E> {
         if let Some(name) = &self.name {
-            self.told.tell_header(name, Value::Text(text.as_bytes().into()));
+            self.told.tell_header(name, LogValue::Text(text.as_bytes().into()));
         }
         Ok(())
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
         if let Some(name) = &self.name {
-            self.told.tell_header(name, Value::Text(text.as_bytes().to_vec().into()));
+            self.told.tell_header(name, LogValue::Text(text.as_bytes().to_vec().into()));
         }
         Ok(())
     }
@@ -331,7 +331,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        access_logs::{
+        limit::GrpcOutcome,
+        offline::access_logs::{
             LoggedUser,
             field::{Lack, LogLine},
             line_format::{
@@ -339,7 +340,6 @@ mod tests {
                 tests::{headers, read_as, request_of, times, who_and_what},
             },
         },
-        limit::GrpcOutcome,
     };
 
     fn read(line: &str) -> LogLine {

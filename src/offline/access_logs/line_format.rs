@@ -5,7 +5,7 @@ use super::{
     json::{JsonReader, repaired},
     nginx_conf,
     notation::{self, FormatError},
-    template::{Mismatch, Part, Template},
+    template::{FormatMismatch, FormatPart, Template},
     value::{Escape, TimeCache},
 };
 
@@ -14,11 +14,11 @@ use super::{
 pub struct LogFormat {
     /// `combined`, or as the operator has written it.
     name: String,
-    kind: Kind,
+    kind: FormatKind,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum FormatKind {
     Template(Template),
     Json,
     /// The extended format of W3C: the log itself names its fields.
@@ -116,7 +116,7 @@ impl BuiltIn {
         let mut parts = Vec::new();
         for (nth, text) in self.parts.iter().enumerate() {
             if nth > 0 {
-                parts.push(Part::MayEnd);
+                parts.push(FormatPart::MayEnd);
             }
             parts.extend(if notation::is_envoy(text) {
                 notation::envoy(text)?
@@ -124,7 +124,7 @@ impl BuiltIn {
                 notation::nginx(text)?
             });
         }
-        let kind = Kind::Template(Template::compile(parts, self.escape, self.is_open)?);
+        let kind = FormatKind::Template(Template::compile(parts, self.escape, self.is_open)?);
         Ok(LogFormat { name: self.name.to_owned(), kind })
     }
 }
@@ -133,8 +133,8 @@ impl LogFormat {
     /// All formats that need not be given: `combined`, `json`, …
     #[must_use]
     pub fn built_in() -> Vec<Self> {
-        let w3c = Self { name: CLOUDFRONT.to_owned(), kind: Kind::W3c };
-        let json = Self { name: JSON.to_owned(), kind: Kind::Json };
+        let w3c = Self { name: CLOUDFRONT.to_owned(), kind: FormatKind::W3c };
+        let json = Self { name: JSON.to_owned(), kind: FormatKind::Json };
         // The tests compile them.
         BUILT_INS.iter().filter_map(|built_in| built_in.compile().ok()).chain([json, w3c]).collect()
     }
@@ -165,7 +165,7 @@ impl LogFormat {
 
     /// `name`: for errors.
     pub(super) fn of_template(name: String, template: Template) -> Self {
-        Self { name, kind: Kind::Template(template) }
+        Self { name, kind: FormatKind::Template(template) }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -174,14 +174,14 @@ impl LogFormat {
 
     /// The number of values that tell something: of two formats that both fit a line, the one with more is right.
     pub(super) fn telling(&self) -> usize {
-        if let Kind::Template(template) = &self.kind { template.telling() } else { 0 }
+        if let FormatKind::Template(template) = &self.kind { template.telling() } else { 0 }
     }
 }
 
 /// Why a line has no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineFault {
-    Mismatch(Mismatch),
+    Mismatch(FormatMismatch),
     /// It is no JSON object from this column on.
     Json(usize),
     /// No `#Fields` came before it.
@@ -210,11 +210,11 @@ pub(super) struct W3cReader {
 impl LineReader {
     pub(super) fn new(format: &LogFormat, wanted: &WantedHeaders) -> Self {
         match &format.kind {
-            Kind::Template(template) => {
+            FormatKind::Template(template) => {
                 Self::Template { name: format.name.clone(), template: template.clone().only(wanted) }
             }
-            Kind::Json => Self::Json(JsonReader::new(wanted.clone())),
-            Kind::W3c => Self::W3c(W3cReader { wanted: wanted.clone(), ..W3cReader::default() }),
+            FormatKind::Json => Self::Json(JsonReader::new(wanted.clone())),
+            FormatKind::W3c => Self::W3c(W3cReader { wanted: wanted.clone(), ..W3cReader::default() }),
         }
     }
 

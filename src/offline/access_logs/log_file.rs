@@ -70,7 +70,7 @@ pub(super) enum NoRequest {
 pub(super) type Line = Result<LogLine, NoRequest>;
 
 /// Why there is no further line.
-pub(super) enum LineError {
+pub(super) enum LogLineError {
     Read(ReadError),
     /// The compressed data breaks off or is damaged.
     Decompress(io::Error),
@@ -119,12 +119,12 @@ impl LogFile {
     ///
     /// # Errors
     /// The log can't be read further.
-    pub(super) fn next_line(&mut self, explain: bool) -> Result<Option<Line>, LineError> {
+    pub(super) fn next_line(&mut self, explain: bool) -> Result<Option<Line>, LogLineError> {
         loop {
             let Self { name, reader, is_compressed, split, line: number, formats } = self;
             let failed = |error| match *is_compressed {
-                true => LineError::Decompress(error),
-                false => LineError::Read(ReadError::Io { log: name.clone(), error }),
+                true => LogLineError::Decompress(error),
+                false => LogLineError::Read(ReadError::Io { log: name.clone(), error }),
             };
             let available = reader.fill_buf().map_err(failed)?;
             if available.is_empty() {

@@ -20,7 +20,7 @@ use super::{
     arrival_order::{self, ArrivalOrder},
     field::{LogLine, WantedHeaders},
     line_format::{LineReader, LogFormat},
-    log_file::{LineError, LogFile, NoRequest},
+    log_file::{LogFile, LogLineError, NoRequest},
     notation::FormatError,
 };
 
@@ -429,14 +429,14 @@ impl MergedLogs {
                         unreadable.examples.push(format!("{}:{}", log.file.name, log.file.line));
                     }
                 }
-                Err(LineError::Decompress(error)) if log.has_request => {
+                Err(LogLineError::Decompress(error)) if log.has_request => {
                     self.notes.broken_off.push(format!("{}: {error}", log.file.name));
                     self.end(index)?;
                 }
-                Err(LineError::Decompress(error)) => {
+                Err(LogLineError::Decompress(error)) => {
                     return Err(ReadError::Io { log: log.file.name.clone(), error });
                 }
-                Err(LineError::Read(error)) => return Err(error),
+                Err(LogLineError::Read(error)) => return Err(error),
             }
         }
         Ok(())

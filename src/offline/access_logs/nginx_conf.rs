@@ -22,9 +22,9 @@ impl LogFormat {
     /// # Errors
     /// A file can't be read, or a format can't be used.
     pub fn of_nginx_conf(path: &Path) -> Result<Vec<Self>, FormatError> {
-        let mut found = Found::default();
+        let mut found = LogDirectives::default();
         found.add(path, path.parent().unwrap_or(Path::new("")), DEEPEST)?;
-        let Found { formats: mut found, unusable, .. } = found;
+        let LogDirectives { formats: mut found, unusable, .. } = found;
         // One that logs no requests, such as those of streams, is no obstacle to others.
         if let (true, Some(error)) = (found.is_empty(), unusable) {
             return Err(error);
@@ -37,14 +37,14 @@ impl LogFormat {
 
 /// What the files define.
 #[derive(Default)]
-struct Found {
+struct LogDirectives {
     files: usize,
     formats: Vec<LogFormat>,
     /// The first format that can't be used.
     unusable: Option<FormatError>,
 }
 
-impl Found {
+impl LogDirectives {
     /// Adds the formats of a file, and of those that it includes. `root`: the directory of the main file.
     fn add(&mut self, path: &Path, root: &Path, depth: usize) -> Result<(), FormatError> {
         let error = |error: String| FormatError::Conf { file: path.display().to_string(), error };

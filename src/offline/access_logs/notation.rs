@@ -4,7 +4,7 @@ use http::header;
 
 use super::{
     field::{Field, Meaning, Unit},
-    template::{Part, Template},
+    template::{FormatPart, Template},
     value::Escape,
 };
 
@@ -53,11 +53,11 @@ pub(super) fn is_envoy(format: &str) -> bool {
 }
 
 /// `$name` and `${name}`.
-pub(super) fn nginx(format: &str) -> Result<Vec<Part>, FormatError> {
+pub(super) fn nginx(format: &str) -> Result<Vec<FormatPart>, FormatError> {
     let mut parts = Vec::new();
     let mut rest = format;
     while let Some((literal, behind)) = rest.split_once('$') {
-        parts.push(Part::Literal(literal.to_owned()));
+        parts.push(FormatPart::Literal(literal.to_owned()));
         let (name, behind) = match behind.strip_prefix('{') {
             Some(in_braces) => {
                 in_braces.split_once('}').ok_or_else(|| FormatError::Unclosed("${".to_owned()))?
@@ -69,21 +69,21 @@ pub(super) fn nginx(format: &str) -> Result<Vec<Part>, FormatError> {
         };
         rest = behind;
         parts.push(match name {
-            "" => Part::Literal("$".to_owned()),
-            name => Part::Variable { meaning: Meaning::by_name(name), name: format!("${name}") },
+            "" => FormatPart::Literal("$".to_owned()),
+            name => FormatPart::Variable { meaning: Meaning::by_name(name), name: format!("${name}") },
         });
     }
-    parts.push(Part::Literal(rest.to_owned()));
+    parts.push(FormatPart::Literal(rest.to_owned()));
     Ok(without_empty(parts))
 }
 
 /// Apache's directives: `%h`, `%>s`, `%{Referer}i`, `%!200{Referer}i`.
-fn apache(format: &str) -> Result<Vec<Part>, FormatError> {
+fn apache(format: &str) -> Result<Vec<FormatPart>, FormatError> {
     let format = format.replace("\\\"", "\"").replace("\\t", "\t");
     let mut parts = Vec::new();
     let mut rest = format.as_str();
     while let Some((literal, behind)) = rest.split_once('%') {
-        parts.push(Part::Literal(literal.to_owned()));
+        parts.push(FormatPart::Literal(literal.to_owned()));
         let unconditional =
             behind.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ',' | '!' | '<' | '>'));
         let (argument, letters) = match unconditional.strip_prefix('{') {
@@ -99,18 +99,19 @@ fn apache(format: &str) -> Result<Vec<Part>, FormatError> {
             "" => format!("%{letter}"),
             argument => format!("%{{{argument}}}{letter}"),
         };
-        let mut push =
-            |field, rank| parts.push(Part::Variable { meaning: Meaning { field, rank }, name: name.clone() });
+        let mut push = |field, rank| {
+            parts.push(FormatPart::Variable { meaning: Meaning { field, rank }, name: name.clone() })
+        };
         match (letter, argument) {
-            ("%", _) => parts.push(Part::Literal("%".to_owned())),
+            ("%", _) => parts.push(FormatPart::Literal("%".to_owned())),
             ("a", "") => push(Field::Client, 0),
             ("h", _) => push(Field::Client, 1),
             ("a", _) => push(Field::Client, 2),
             ("u", _) => push(Field::User, 0),
             ("t", "") => {
-                parts.push(Part::Literal("[".to_owned()));
-                parts.push(Part::Variable { meaning: Meaning { field: Field::Start, rank: 1 }, name });
-                parts.push(Part::Literal("]".to_owned()));
+                parts.push(FormatPart::Literal("[".to_owned()));
+                parts.push(FormatPart::Variable { meaning: Meaning { field: Field::Start, rank: 1 }, name });
+                parts.push(FormatPart::Literal("]".to_owned()));
             }
             ("t", format) => match format.split_once(':') {
                 Some(("end", format)) if is_time(format) => push(Field::End, 0),
@@ -135,7 +136,7 @@ fn apache(format: &str) -> Result<Vec<Part>, FormatError> {
         }
         rest = behind;
     }
-    parts.push(Part::Literal(rest.to_owned()));
+    parts.push(FormatPart::Literal(rest.to_owned()));
     Ok(without_empty(parts))
 }
 
@@ -155,11 +156,11 @@ fn of_header(name: &str) -> Field {
 }
 
 /// Envoy's commands: `%START_TIME%`, `%REQ(X-ENVOY-ORIGINAL-PATH?:PATH):100%`.
-pub(super) fn envoy(format: &str) -> Result<Vec<Part>, FormatError> {
+pub(super) fn envoy(format: &str) -> Result<Vec<FormatPart>, FormatError> {
     let mut parts = Vec::new();
     let mut rest = format;
     while let Some((literal, behind)) = rest.split_once('%') {
-        parts.push(Part::Literal(literal.to_owned()));
+        parts.push(FormatPart::Literal(literal.to_owned()));
         // The argument of a command may contain percent signs: `%START_TIME(%s)%`.
         let end = match (behind.find('('), behind.find('%')) {
             (Some(open), Some(close)) if open < close => behind.find(")").and_then(|open| {
@@ -174,7 +175,7 @@ pub(super) fn envoy(format: &str) -> Result<Vec<Part>, FormatError> {
         let argument = argument.split(')').next().unwrap_or_default();
         let field = match operator {
             "" => {
-                parts.push(Part::Literal("%".to_owned()));
+                parts.push(FormatPart::Literal("%".to_owned()));
                 continue;
             }
             "START_TIME" if argument.is_empty() || argument.starts_with("%s") => Field::Start,
@@ -192,9 +193,9 @@ pub(super) fn envoy(format: &str) -> Result<Vec<Part>, FormatError> {
             },
             _ => Field::Ignored,
         };
-        parts.push(Part::Variable { meaning: Meaning::of(field), name: format!("%{command}%") });
+        parts.push(FormatPart::Variable { meaning: Meaning::of(field), name: format!("%{command}%") });
     }
-    parts.push(Part::Literal(rest.to_owned()));
+    parts.push(FormatPart::Literal(rest.to_owned()));
     Ok(without_empty(parts))
 }
 
@@ -227,14 +228,14 @@ pub(super) fn w3c(fields: &str, separator: char) -> Result<Template, FormatError
             },
         };
         if !parts.is_empty() {
-            parts.push(Part::Literal(separator.to_string()));
+            parts.push(FormatPart::Literal(separator.to_string()));
         }
-        parts.push(Part::Variable { meaning: Meaning { field, rank }, name: name.to_owned() });
+        parts.push(FormatPart::Variable { meaning: Meaning { field, rank }, name: name.to_owned() });
     }
     Template::compile(parts, Escape::None, false)
 }
 
-fn without_empty(mut parts: Vec<Part>) -> Vec<Part> {
-    parts.retain(|part| !matches!(part, Part::Literal(text) if text.is_empty()));
+fn without_empty(mut parts: Vec<FormatPart>) -> Vec<FormatPart> {
+    parts.retain(|part| !matches!(part, FormatPart::Literal(text) if text.is_empty()));
     parts
 }

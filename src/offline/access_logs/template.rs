@@ -5,12 +5,12 @@ use memchr::{memchr, memmem};
 use super::{
     field::{Field, Meaning, Told, WantedHeaders},
     notation::FormatError,
-    value::{Escape, TimeCache, Value},
+    value::{Escape, LogValue, TimeCache},
 };
 
 /// A part of a format, as a server's notation has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FormatPart {
     Literal(String),
     /// `name`: as the operator has written it, for errors.
     Variable {
@@ -24,7 +24,7 @@ pub(super) enum Part {
 /// A compiled format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template {
-    slots: Vec<Slot>,
+    slots: Vec<ValueSlot>,
     /// The number of values that each line has. It may end before the others.
     required: usize,
     escape: Escape,
@@ -34,18 +34,18 @@ pub(super) struct Template {
 
 /// The place of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Slot {
+struct ValueSlot {
     /// The text before it, if that is not the end of another one.
     before: Box<str>,
     meaning: Meaning,
     name: String,
     is_quoted: bool,
-    end: End,
+    end: ValueEnd,
 }
 
 /// How a value ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+enum ValueEnd {
     /// With this text.
     Literal(Box<str>),
     /// Before the slash that begins the next value.
@@ -57,7 +57,7 @@ enum End {
 
 /// Where a line differs from its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mismatch {
+pub(super) struct FormatMismatch {
     /// In bytes from the line's begin.
     at: usize,
     expected: Expected,
@@ -79,38 +79,42 @@ impl Template {
     ///
     /// # Errors
     /// Two variables follow each other, or nothing tells the time, the client or the request.
-    pub(super) fn compile(parts: Vec<Part>, escape: Escape, is_open: bool) -> Result<Self, FormatError> {
+    pub(super) fn compile(
+        parts: Vec<FormatPart>,
+        escape: Escape,
+        is_open: bool,
+    ) -> Result<Self, FormatError> {
         let mut parts = merged(parts).into_iter().peekable();
-        let mut slots = Vec::<Slot>::new();
+        let mut slots = Vec::<ValueSlot>::new();
         let (mut before, mut required, mut was_quote) = (String::new(), None, false);
         while let Some(part) = parts.next() {
             match part {
-                Part::Literal(text) => {
+                FormatPart::Literal(text) => {
                     was_quote = text.ends_with('"');
                     before = text;
                 }
-                Part::MayEnd => required = required.or(Some(slots.len())),
-                Part::Variable { meaning, name } => {
+                FormatPart::MayEnd => required = required.or(Some(slots.len())),
+                FormatPart::Variable { meaning, name } => {
                     let mut is_quoted = false;
                     let end = match parts.peek() {
-                        Some(Part::Literal(text)) => {
+                        Some(FormatPart::Literal(text)) => {
                             is_quoted = was_quote && text.starts_with('"');
                             was_quote = text.ends_with('"');
-                            let end = End::Literal(text.as_str().into());
+                            let end = ValueEnd::Literal(text.as_str().into());
                             parts.next();
                             end
                         }
-                        Some(Part::Variable { meaning: next, name: second }) => match next.field {
+                        Some(FormatPart::Variable { meaning: next, name: second }) => match next.field {
                             Field::Target | Field::Path | Field::DecodedPath | Field::DecodedPathAndQuery => {
-                                End::Slash
+                                ValueEnd::Slash
                             }
                             _ => return Err(FormatError::Adjacent { first: name, second: second.clone() }),
                         },
-                        None if !is_open => End::Line,
-                        Some(Part::MayEnd) | None => End::Word,
+                        None if !is_open => ValueEnd::Line,
+                        Some(FormatPart::MayEnd) | None => ValueEnd::Word,
                     };
                     let before = std::mem::take(&mut before).into();
-                    slots.push(Slot { before, meaning, name, is_quoted, end });
+                    slots.push(ValueSlot { before, meaning, name, is_quoted, end });
                 }
             }
         }
@@ -180,26 +184,28 @@ impl Template {
         line: &'l [u8],
         told: &mut Told<'l>,
         times: &mut TimeCache,
-    ) -> Result<(), Mismatch> {
+    ) -> Result<(), FormatMismatch> {
         let mut rest = line;
         for (nth, slot) in self.slots.iter().enumerate() {
             match self.read_slot(nth, slot, rest, told, times) {
                 Ok(behind) => rest = behind,
                 Err(_) if nth >= self.required => return Ok(()),
-                Err((rest, expected)) => return Err(Mismatch { at: line.len() - rest.len(), expected }),
+                Err((rest, expected)) => {
+                    return Err(FormatMismatch { at: line.len() - rest.len(), expected });
+                }
             }
         }
         if rest.is_empty() || self.is_open {
             return Ok(());
         }
-        Err(Mismatch { at: line.len() - rest.len(), expected: Expected::EndOfLine })
+        Err(FormatMismatch { at: line.len() - rest.len(), expected: Expected::EndOfLine })
     }
 
     /// Takes in the nth value. Returns the text behind it, or that which differs.
     fn read_slot<'l>(
         &self,
         nth: usize,
-        slot: &Slot,
+        slot: &ValueSlot,
         rest: &'l [u8],
         told: &mut Told<'l>,
         times: &mut TimeCache,
@@ -213,7 +219,7 @@ impl Template {
         let field = &slot.meaning.field;
         if *field != Field::Ignored {
             let text = if field.is_escaped() { self.escape.decode(text) } else { text.into() };
-            if !told.tell(&slot.meaning, Value::Text(text), times) {
+            if !told.tell(&slot.meaning, LogValue::Text(text), times) {
                 return Err((rest, Expected::Value(nth)));
             }
         }
@@ -221,7 +227,7 @@ impl Template {
     }
 
     /// What `line` lacks: `line 7 differs at column 23: expected …`.
-    pub(super) fn describe(&self, Mismatch { at, expected }: Mismatch, line: &[u8]) -> String {
+    pub(super) fn describe(&self, FormatMismatch { at, expected }: FormatMismatch, line: &[u8]) -> String {
         let slot = |nth: usize| self.slots.get(nth).map(|slot| (slot, slot.name.as_str()));
         let (expected, behind) = match expected {
             Expected::EndOfLine => ("the end of the line".to_owned(), String::new()),
@@ -245,7 +251,7 @@ impl Template {
     }
 
     /// Whether a value before the difference was one that only few texts are: a time, an address or a status.
-    pub(super) fn is_alike(&self, Mismatch { expected, .. }: Mismatch) -> bool {
+    pub(super) fn is_alike(&self, FormatMismatch { expected, .. }: FormatMismatch) -> bool {
         let read = match expected {
             Expected::Before(nth) | Expected::Value(nth) | Expected::After(nth) => nth,
             Expected::EndOfLine => self.slots.len(),
@@ -257,18 +263,18 @@ impl Template {
     #[cfg(test)]
     pub(super) fn render(&self, value: impl Fn(&str) -> String) -> String {
         let slots = self.slots.iter().map(|slot| {
-            let end = if let End::Literal(text) = &slot.end { text } else { "" };
+            let end = if let ValueEnd::Literal(text) = &slot.end { text } else { "" };
             format!("{}{}{end}", slot.before, value(&slot.name))
         });
         slots.collect()
     }
 }
 
-impl Slot {
+impl ValueSlot {
     /// Splits the value from what follows its end.
     fn split<'l>(&self, text: &'l [u8], escape: Escape) -> Option<(&'l [u8], &'l [u8])> {
         let (at, skipped) = match &self.end {
-            End::Literal(end) if self.is_quoted => {
+            ValueEnd::Literal(end) if self.is_quoted => {
                 let at = escape.closing_quote(text)?;
                 if text[at..].starts_with(end.as_bytes()) {
                     (at, end.len())
@@ -277,19 +283,19 @@ impl Slot {
                     (memmem::find(text, end.as_bytes()).filter(|_| escape != Escape::Backslash)?, end.len())
                 }
             }
-            End::Literal(end) => match end.as_bytes() {
+            ValueEnd::Literal(end) => match end.as_bytes() {
                 [byte] => (memchr(*byte, text)?, 1),
                 end => (memmem::find(text, end)?, end.len()),
             },
-            End::Slash => (memchr(b'/', text)?, 0),
-            End::Word => (memchr(b' ', text).unwrap_or(text.len()), 0),
-            End::Line => (text.len(), 0),
+            ValueEnd::Slash => (memchr(b'/', text)?, 0),
+            ValueEnd::Word => (memchr(b' ', text).unwrap_or(text.len()), 0),
+            ValueEnd::Line => (text.len(), 0),
         };
         Some((&text[..at], &text[at + skipped..]))
     }
 }
 
-impl End {
+impl ValueEnd {
     fn described(&self) -> String {
         match self {
             Self::Literal(text) => format!("`{text}`"),
@@ -300,24 +306,24 @@ impl End {
 }
 
 /// Joins literals, the path with the query behind it, and variables that tell nothing.
-fn merged(parts: Vec<Part>) -> Vec<Part> {
-    let mut merged = Vec::<Part>::new();
+fn merged(parts: Vec<FormatPart>) -> Vec<FormatPart> {
+    let mut merged = Vec::<FormatPart>::new();
     for part in parts {
         match (merged.last_mut(), part) {
-            (Some(Part::Literal(last)), Part::Literal(text)) => last.push_str(&text),
+            (Some(FormatPart::Literal(last)), FormatPart::Literal(text)) => last.push_str(&text),
             (
-                Some(Part::Variable { meaning: last, .. }),
-                Part::Variable { meaning: Meaning { field: Field::Ignored, .. }, name },
+                Some(FormatPart::Variable { meaning: last, .. }),
+                FormatPart::Variable { meaning: Meaning { field: Field::Ignored, .. }, name },
             ) if last.field == Field::Ignored || last.field == Field::DecodedPath && name == "$is_args" => {}
             (
-                Some(Part::Variable { meaning: last, .. }),
-                Part::Variable { meaning: Meaning { field: Field::Query, .. }, .. },
+                Some(FormatPart::Variable { meaning: last, .. }),
+                FormatPart::Variable { meaning: Meaning { field: Field::Query, .. }, .. },
             ) if last.field == Field::DecodedPath => last.field = Field::DecodedPathAndQuery,
             (_, part) => merged.push(part),
         }
     }
     // Lines are read without spaces at their end.
-    if let Some(Part::Literal(last)) = merged.last_mut() {
+    if let Some(FormatPart::Literal(last)) = merged.last_mut() {
         last.truncate(last.trim_ascii_end().len());
         if last.is_empty() {
             merged.pop();

@@ -11,7 +11,7 @@ use memchr::memchr;
 
 /// A value as the log has it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value<'l> {
+pub(super) enum LogValue<'l> {
     Text(Cow<'l, [u8]>),
     Integer(i64),
     Float(f64),
@@ -19,7 +19,7 @@ pub(super) enum Value<'l> {
     Null,
 }
 
-impl<'l> Value<'l> {
+impl<'l> LogValue<'l> {
     /// The text of a string, unless it stands for no value: an empty one or `-`.
     pub(super) fn into_text(self) -> Option<Cow<'l, [u8]>> {
         match self {
@@ -103,12 +103,12 @@ pub(super) struct TimeCache {
 }
 
 impl TimeCache {
-    pub(super) fn of(&mut self, value: &Value<'_>) -> Option<LogTime> {
+    pub(super) fn of(&mut self, value: &LogValue<'_>) -> Option<LogTime> {
         match value {
-            Value::Text(text) => self.read(text),
-            Value::Integer(number) => Some(LogTime::integer(*number, None)),
-            Value::Float(number) => LogTime::float(*number),
-            Value::Null => None,
+            LogValue::Text(text) => self.read(text),
+            LogValue::Integer(number) => Some(LogTime::integer(*number, None)),
+            LogValue::Float(number) => LogTime::float(*number),
+            LogValue::Null => None,
         }
     }
 

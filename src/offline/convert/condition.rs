@@ -6,16 +6,16 @@ use super::{networks::Networks, path::Path};
 
 /// A condition of a rule, on the request as it is when the rule runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum RequestCondition {
     Test(Test),
-    Not(Box<Condition>),
-    All(Vec<Condition>),
-    Any(Vec<Condition>),
+    Not(Box<RequestCondition>),
+    All(Vec<RequestCondition>),
+    Any(Vec<RequestCondition>),
     /// Holds wherever `inner` holds, and only where `outer` holds. Tollgate cannot tell which of the requests between
     /// the two meet it.
     Between {
-        inner: Box<Condition>,
-        outer: Box<Condition>,
+        inner: Box<RequestCondition>,
+        outer: Box<RequestCondition>,
         why: Doubt,
     },
 }
@@ -32,7 +32,7 @@ pub(super) struct Doubt {
 /// docs/migration/README.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Test {
-    Hosts(BTreeSet<Host>),
+    Hosts(BTreeSet<HostCondition>),
     Path(Path),
     /// Each by itself: GET is not HEAD.
     Methods(BTreeSet<String>),
@@ -49,7 +49,7 @@ pub(super) enum Test {
 
 /// A host without a port, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Host {
+pub(super) enum HostCondition {
     Exact(String),
     /// Every name below this one.
     Below(String),
@@ -96,13 +96,13 @@ impl From<bool> for Truth {
     }
 }
 
-impl From<bool> for Condition {
+impl From<bool> for RequestCondition {
     fn from(holds: bool) -> Self {
         if holds { Self::ALWAYS } else { Self::NEVER }
     }
 }
 
-impl From<Test> for Condition {
+impl From<Test> for RequestCondition {
     fn from(test: Test) -> Self {
         Self::Test(test)
     }
@@ -122,7 +122,7 @@ fn is_method(method: &str) -> bool {
             && !matches!(method, "ANY" | "ALL")
 }
 
-impl Condition {
+impl RequestCondition {
     pub(super) const ALWAYS: Self = Self::All(Vec::new());
     pub(super) const NEVER: Self = Self::Any(Vec::new());
 
@@ -170,7 +170,7 @@ impl Condition {
         }
     }
 
-    pub(super) fn host(host: Host) -> Self {
+    pub(super) fn host(host: HostCondition) -> Self {
         Test::Hosts([host].into()).into()
     }
 
@@ -258,7 +258,7 @@ impl Condition {
 
 /// `decisive`: the value of one that decides all.
 fn decided<'c>(
-    conditions: &'c [Condition],
+    conditions: &'c [RequestCondition],
     decisive: &Truth,
     known: &dyn Fn(&Test) -> Option<Truth>,
 ) -> Result<Truth, &'c Test> {

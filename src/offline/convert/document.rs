@@ -3,19 +3,19 @@
 
 use std::{cell::RefCell, collections::HashSet};
 
-use super::{ConvertError, Note, Place, yaml::Comment};
+use super::{ConvertError, Note, SourceLine, yaml::Comment};
 use crate::config::{
     Problem,
     yaml::{self, Key, Node, NodeKind},
 };
 
 /// A file of another proxy.
-pub(super) struct Document {
+pub(super) struct ForeignDocument {
     name: String,
     root: Node,
 }
 
-impl Document {
+impl ForeignDocument {
     /// Parses the file `name`.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ pub(super) struct Item<'d> {
 }
 
 impl<'d> Item<'d> {
-    pub(super) fn place(self) -> Place {
-        Place { file: self.file.to_owned(), line: self.line }
+    pub(super) fn place(self) -> SourceLine {
+        SourceLine { file: self.file.to_owned(), line: self.line }
     }
 
     /// A comment about what this has no equal for.
@@ -118,8 +118,8 @@ pub(super) struct Fields<'d> {
 }
 
 impl<'d> Fields<'d> {
-    pub(super) fn place(&self) -> Place {
-        Place { file: self.file.to_owned(), line: self.line }
+    pub(super) fn place(&self) -> SourceLine {
+        SourceLine { file: self.file.to_owned(), line: self.line }
     }
 
     /// A comment about what this has no equal for.

@@ -6,12 +6,12 @@ use url::Url;
 
 use super::{
     Conversion, Note, Source,
-    condition::Host,
+    condition::HostCondition,
     networks::Networks,
     path::{self, Path, regex_text},
-    routes::{self, End, Route},
-    site::{self, Action, Edit, HeaderChange, Listener, PathEdit, Site},
-    yaml::{Comment, Map, Node, Value, document},
+    routes::{self, RouteDraft, RouteEnd},
+    site::{self, Edit, HeaderRule, PathEdit, RuleResponse, Site, SiteListener},
+    yaml::{Comment, Map, YamlNode, YamlValue, document},
 };
 
 /// The sections of a file in the order in which they are written. Others come behind them.
@@ -36,10 +36,10 @@ const ORDER: [&str; 16] = [
 
 /// A configuration of Tollgate that is being written. Comments may be attached to the whole, and to each entry.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct ConfigDraft {
     /// Comments at the head of the file: what belongs to no entry.
     pub(super) head: Vec<Comment>,
-    pub(super) listeners: Vec<Listener>,
+    pub(super) listeners: Vec<SiteListener>,
     pub(super) sites: Vec<Site>,
     /// Without `exempt` for addresses that a rule excepts: the writer adds it.
     pub(super) policies: Map,
@@ -50,7 +50,7 @@ pub(super) struct Draft {
     pub(super) unsaid: Vec<Note>,
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Writes the file. Its first comment is `title`. Sections without entries are left out. `front`: the old proxy that
     /// all requests go to, and what it is.
     pub(super) fn finish(mut self, title: &str, front: Option<(&Url, Source)>) -> Conversion {
@@ -68,7 +68,7 @@ impl Draft {
         if !written.is_empty() {
             sections.set("match", Map::new().with("case", "sensitive").with("trailing_slash", "exact"));
         }
-        let is_named = |listener: &Listener| {
+        let is_named = |listener: &SiteListener| {
             let all = listeners.len();
             routes
                 .iter()
@@ -87,17 +87,17 @@ impl Draft {
                         _ => 2,
                     });
                 }
-                Node { comments: listener.comments.clone(), ..Node::from(map) }
+                YamlNode { comments: listener.comments.clone(), ..YamlNode::from(map) }
             })
             .collect();
         for (name, list) in [("listeners", listeners), ("routes", written)] {
             if !list.is_empty() {
-                sections.set(name, Node::from(Value::List(list)));
+                sections.set(name, YamlNode::from(YamlValue::List(list)));
             }
         }
         for (name, map) in [("policies", policies), ("upstreams", upstreams)] {
             if !map.is_empty() {
-                sections.set(name, Node::from(map));
+                sections.set(name, YamlNode::from(map));
             }
         }
         sections.sort_by_key(|name| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len()));
@@ -124,7 +124,7 @@ impl Draft {
     }
 
     /// The routes of all sites. Sites with the same rules become one.
-    fn routes(&mut self) -> Vec<Route> {
+    fn routes(&mut self) -> Vec<RouteDraft> {
         let mut sites: Vec<Site> = Vec::new();
         for site in std::mem::take(&mut self.sites) {
             match sites.iter_mut().find(|known| known.rules == site.rules) {
@@ -133,17 +133,17 @@ impl Draft {
             }
         }
         let is_by_address = |policy: &str| match self.policies.get(policy).map(|node| &node.value) {
-            Some(Value::Map(map)) => match map.get("key").map(|node| &node.value) {
-                Some(Value::Text(key)) => key.split('+').any(|part| part == "ip"),
+            Some(YamlValue::Map(map)) => match map.get("key").map(|node| &node.value) {
+                Some(YamlValue::Text(key)) => key.split('+').any(|part| part == "ip"),
                 _ => false,
             },
             _ => false,
         };
         // Without a route, a request gets 404 anyway.
-        let is_for_nothing = |last: &mut Route| {
-            last.end == End::Refused(404) && last.comments.is_empty() && last.limits.is_empty()
+        let is_for_nothing = |last: &mut RouteDraft| {
+            last.end == RouteEnd::Refused(404) && last.comments.is_empty() && last.limits.is_empty()
         };
-        let mut routes: Vec<Route> = Vec::new();
+        let mut routes: Vec<RouteDraft> = Vec::new();
         for site in &sites {
             routes.extend(routes::routes(site, &is_by_address));
             if routes.len() > 1 {
@@ -154,7 +154,7 @@ impl Draft {
     }
 
     /// The items of `routes`, and `exempt` of the policies.
-    fn written_routes(&mut self, routes: &[Route]) -> Vec<Node> {
+    fn written_routes(&mut self, routes: &[RouteDraft]) -> Vec<YamlNode> {
         self.exempt(routes);
         let all = self.listeners.len();
         let (mut names, mut said, mut heads) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -188,12 +188,12 @@ impl Draft {
 
     /// Sets the addresses that a policy does not limit on any of its routes. A policy has one count on all of them, so
     /// that it cannot have others for each.
-    fn exempt(&mut self, routes: &[Route]) {
+    fn exempt(&mut self, routes: &[RouteDraft]) {
         let names: Vec<String> = self.policies.iter().map(|(name, _)| name.to_owned()).collect();
         for name in names {
             // A route that refuses all addresses says nothing of those that others except.
-            let of_route = |route: &Route| {
-                let mut limits = route.limits.iter().filter(|_| !matches!(route.end, End::Refused(_)));
+            let of_route = |route: &RouteDraft| {
+                let mut limits = route.limits.iter().filter(|_| !matches!(route.end, RouteEnd::Refused(_)));
                 limits.find(|(policy, _)| *policy == name).map(|(_, exempt)| exempt.clone())
             };
             let exempt: Vec<Networks> = routes.iter().filter_map(of_route).collect();
@@ -212,19 +212,19 @@ impl Draft {
                     node.comments.push(Comment::Plain(text.to_owned()));
                 }
             }
-            if let (Value::Map(map), false) = (&mut node.value, both.is_empty()) {
+            if let (YamlValue::Map(map), false) = (&mut node.value, both.is_empty()) {
                 map.set("exempt", both.written());
             }
         }
     }
 }
 
-impl Route {
+impl RouteDraft {
     /// The route as an item of `routes`.
-    fn written(mut self, name: Option<String>, listeners: Option<BTreeSet<String>>) -> Node {
+    fn written(mut self, name: Option<String>, listeners: Option<BTreeSet<String>>) -> YamlNode {
         let mut map = Map::new();
         let (mut path, mut rewrite) = (self.requests.path.written(), None);
-        if matches!(self.end, End::Act(Action::Upstream(_) | Action::Split(_))) {
+        if matches!(self.end, RouteEnd::Act(RuleResponse::Upstream(_) | RuleResponse::Split(_))) {
             match rewritten(&self.requests.path, &self.edits) {
                 Ok((new, change)) => (path, rewrite) = (new, change),
                 Err(NoRewrite) => self.close("Tollgate cannot make this change to the paths of this route"),
@@ -236,23 +236,23 @@ impl Route {
         map.extend_some("name", name);
         map.extend_some("listeners", listeners.map(|names| names.into_iter().collect::<Vec<_>>()));
         self.requests.write(&path, &mut map);
-        let forwards = matches!(self.end, End::Act(Action::Upstream(_) | Action::Split(_)));
-        let refuses = matches!(self.end, End::Closed | End::Refused(_));
-        let is_closed = self.end == End::Closed;
+        let forwards = matches!(self.end, RouteEnd::Act(RuleResponse::Upstream(_) | RuleResponse::Split(_)));
+        let refuses = matches!(self.end, RouteEnd::Closed | RouteEnd::Refused(_));
+        let is_closed = self.end == RouteEnd::Closed;
         match self.end {
-            End::Act(Action::Upstream(name)) => map.set("upstream", name),
-            End::Act(Action::Split(upstreams)) => {
+            RouteEnd::Act(RuleResponse::Upstream(name)) => map.set("upstream", name),
+            RouteEnd::Act(RuleResponse::Split(upstreams)) => {
                 let upstreams = upstreams.into_iter();
                 let upstreams =
                     upstreams.map(|(name, weight)| Map::new().with("name", name).with("weight", weight));
                 map.set("upstreams", upstreams.collect::<Vec<_>>());
             }
-            End::Act(Action::Redirect(redirect)) => map.set("redirect", redirect),
-            End::Act(Action::Reply(reply)) => map.set("reply", reply),
-            End::Refused(status) => {
+            RouteEnd::Act(RuleResponse::Redirect(redirect)) => map.set("redirect", redirect),
+            RouteEnd::Act(RuleResponse::Reply(reply)) => map.set("reply", reply),
+            RouteEnd::Refused(status) => {
                 map.set("reply", Map::new().with("status", u64::from(status.clamp(400, 599))));
             }
-            End::Closed => map.set("reply", Map::new().with("status", 501)),
+            RouteEnd::Closed => map.set("reply", Map::new().with("status", 501)),
         }
         if !self.limits.is_empty() {
             map.set("policies", self.limits.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
@@ -265,7 +265,7 @@ impl Route {
             }
         }
         map.extend_some("rewrite", rewrite.filter(|_| forwards));
-        let changes = |pick: fn(&Edit) -> Option<&HeaderChange>| changes(self.edits.iter().filter_map(pick));
+        let changes = |pick: fn(&Edit) -> Option<&HeaderRule>| changes(self.edits.iter().filter_map(pick));
         let request = changes(|edit| if let Edit::Request(change) = edit { Some(change) } else { None });
         let response = changes(|edit| if let Edit::Response(change) = edit { Some(change) } else { None });
         map.extend_some("request_headers", request.filter(|_| forwards));
@@ -280,12 +280,12 @@ impl Route {
                 _ => {}
             }
         }
-        Node { comments: self.comments, ..Node::from(map) }
+        YamlNode { comments: self.comments, ..YamlNode::from(map) }
     }
 
     /// Closes a redirect that would lead to another path.
     fn check_redirect(&mut self) {
-        let End::Act(Action::Redirect(redirect)) = &self.end else { return };
+        let RouteEnd::Act(RuleResponse::Redirect(redirect)) = &self.end else { return };
         let keeps_path = !redirect.has("path") && !redirect.has("to");
         if keeps_path && self.edits.iter().any(|edit| matches!(edit, Edit::Path(_))) {
             self.close("Tollgate redirects to the path as the client sent it, before it is changed");
@@ -296,12 +296,12 @@ impl Route {
 
     /// Gives a redirect to another port the one host of the route.
     fn settle_port(&mut self) {
-        let End::Act(Action::Redirect(redirect)) = &mut self.end else { return };
+        let RouteEnd::Act(RuleResponse::Redirect(redirect)) = &mut self.end else { return };
         if !redirect.has("port") || redirect.has("host") {
             return;
         }
         match self.requests.hosts.iter().flatten().collect::<Vec<_>>().as_slice() {
-            [Host::Exact(name)] => redirect.set("host", name.as_str()),
+            [HostCondition::Exact(name)] => redirect.set("host", name.as_str()),
             _ => self.close("a redirect to another port needs a host"),
         }
     }
@@ -310,7 +310,8 @@ impl Route {
     /// goes by their own method, OPTIONS.
     fn settle_preflights(&mut self) {
         let is_cors = |edit: &Edit| matches!(edit, Edit::Setting("cors", _));
-        let has_cors = !matches!(self.end, End::Closed | End::Refused(_)) && self.edits.iter().any(is_cors);
+        let has_cors =
+            !matches!(self.end, RouteEnd::Closed | RouteEnd::Refused(_)) && self.edits.iter().any(is_cors);
         let Some(methods) = self.requests.methods.as_ref().filter(|_| has_cors) else { return };
         if methods.contains("OPTIONS") {
             return self.close("Tollgate would forward preflights for other methods");
@@ -328,29 +329,29 @@ impl Route {
             Some(place) => Comment::Unconverted(Note { place, text }),
             None => Comment::Unconverted(Note { place: self.place.clone(), text }),
         });
-        self.end = End::Closed;
+        self.end = RouteEnd::Closed;
     }
 }
 
 /// `set`, `add` and `remove` for changes that are made one after the other.
-fn changes<'c>(changes: impl Iterator<Item = &'c HeaderChange>) -> Option<Map> {
+fn changes<'c>(changes: impl Iterator<Item = &'c HeaderRule>) -> Option<Map> {
     let (mut set, mut add, mut remove) = (Map::new(), Vec::<(&str, &str)>::new(), Vec::<&str>::new());
     for change in changes {
         let name = change.name();
         match change {
-            HeaderChange::Add(_, value) => {
+            HeaderRule::Add(_, value) => {
                 // A route adds each value once.
                 if !add.contains(&(name, value)) {
                     add.push((name, value));
                 }
                 continue;
             }
-            HeaderChange::Set(_, value) => {
+            HeaderRule::Set(_, value) => {
                 set.set(name, value.as_str());
                 remove.retain(|known| *known != name);
             }
-            HeaderChange::Undo(_) => {}
-            HeaderChange::Remove(_) => {
+            HeaderRule::Undo(_) => {}
+            HeaderRule::Remove(_) => {
                 set.retain(|known| !change.is_of(known));
                 if !remove.contains(&name) {
                     remove.push(name);
@@ -363,9 +364,10 @@ fn changes<'c>(changes: impl Iterator<Item = &'c HeaderChange>) -> Option<Map> {
     for (name, value) in add {
         match added.get_mut(name) {
             None => added.set(name, value),
-            Some(Node { value: Value::List(values), .. }) => values.push(Node::from(value)),
+            Some(YamlNode { value: YamlValue::List(values), .. }) => values.push(YamlNode::from(value)),
             Some(node) => {
-                *node = Node::from(vec![std::mem::replace(node, Node::from("")), Node::from(value)]);
+                *node =
+                    YamlNode::from(vec![std::mem::replace(node, YamlNode::from("")), YamlNode::from(value)]);
             }
         }
     }
@@ -483,7 +485,7 @@ fn has_groups(path: &Path, texts: &Map) -> bool {
         .iter()
         .filter(|(key, _)| matches!(*key, "to" | "path"))
         .filter_map(|(_, node)| match &node.value {
-            Value::Text(text) => Some(text.replace("{{", "").replace("}}", "")),
+            YamlValue::Text(text) => Some(text.replace("{{", "").replace("}}", "")),
             _ => None,
         })
         .collect();
@@ -548,7 +550,7 @@ pub(super) fn duration(milliseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offline::convert::Place;
+    use crate::offline::convert::SourceLine;
 
     #[test]
     fn names_are_valid_and_unique() {
@@ -560,12 +562,12 @@ mod tests {
 
     #[test]
     fn sections_are_in_order_and_notes_are_both_comments_and_items() {
-        let note = |line| Note { place: Place { file: "a".into(), line }, text: format!("t{line}") };
-        let mut draft = Draft::default();
+        let note = |line| Note { place: SourceLine { file: "a".into(), line }, text: format!("t{line}") };
+        let mut draft = ConfigDraft::default();
         draft.settings.set("client_limits", Map::new().with("max_body", "1MiB"));
         draft.policies.set(
             "a",
-            Node::from(Map::new().with("algorithm", "gcra")).commented(Comment::Unconverted(note(7))),
+            YamlNode::from(Map::new().with("algorithm", "gcra")).commented(Comment::Unconverted(note(7))),
         );
         draft.head.push(Comment::Unconverted(note(9)));
         let conversion = draft.finish("Title", None);
@@ -618,7 +620,7 @@ mod tests {
                 Ok((path, map)) => {
                     let map = map.unwrap_or_default();
                     let text = map.iter().map(|(key, node)| match &node.value {
-                        Value::Text(text) => format!(" {key} {text}"),
+                        YamlValue::Text(text) => format!(" {key} {text}"),
                         other => format!("{other:?}"),
                     });
                     format!("{path}{}", text.collect::<String>())

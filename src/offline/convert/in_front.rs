@@ -3,14 +3,14 @@
 use url::Url;
 
 use super::{
-    Place, Source,
-    condition::Host,
-    draft::Draft,
+    Source, SourceLine,
+    condition::HostCondition,
+    draft::ConfigDraft,
     networks::Networks,
     requests::Requests,
-    routes::{End, Route},
-    site::{Action, Listener},
-    yaml::{Comment, Map, Node, Value},
+    routes::{RouteDraft, RouteEnd},
+    site::{RuleResponse, SiteListener},
+    yaml::{Comment, Map, YamlNode, YamlValue},
 };
 
 /// The name of the upstream that is the old proxy.
@@ -29,45 +29,50 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Sends every request of these routes to the old proxy as it is. Its own limits stay on; the policies here only
     /// count.
-    pub(super) fn put_in_front(&mut self, routes: Vec<Route>, old: &Url, source: Source) -> Vec<Route> {
+    pub(super) fn put_in_front(
+        &mut self,
+        routes: Vec<RouteDraft>,
+        old: &Url,
+        source: Source,
+    ) -> Vec<RouteDraft> {
         let served = self.keep_listeners(source);
         let host =
             routes.iter().flat_map(|route| route.requests.hosts.iter().flatten()).find_map(
                 |host| match host {
-                    Host::Exact(name) => Some(name.clone()),
-                    Host::Below(_) => None,
+                    HostCondition::Exact(name) => Some(name.clone()),
+                    HostCondition::Below(_) => None,
                 },
             );
         self.set_for_front(old, host);
         self.explain_front(old, source);
-        let to_old = |requests: Requests, limits| Route {
+        let to_old = |requests: Requests, limits| RouteDraft {
             requests,
             name: None,
-            end: End::Act(Action::Upstream(OLD.to_owned())),
+            end: RouteEnd::Act(RuleResponse::Upstream(OLD.to_owned())),
             limits,
             admitted: Networks::all(),
             edits: Vec::new(),
             comments: Vec::new(),
-            place: Place { file: String::new(), line: 0 },
+            place: SourceLine { file: String::new(), line: 0 },
         };
         let is_served = |requests: &Requests| match (&requests.listeners, served.is_empty()) {
             (Some(names), false) => names.iter().any(|name| served.contains(name)),
             _ => true,
         };
-        let mut front: Vec<Route> = Vec::new();
+        let mut front: Vec<RouteDraft> = Vec::new();
         for route in routes.into_iter().filter(|route| is_served(&route.requests)) {
             let mut requests = route.requests;
             if let Some(names) = requests.listeners.as_mut() {
                 names.retain(|name| served.contains(name));
             }
             // Closed and refused requests go to the old proxy, too, which refuses them.
-            let limits = if matches!(route.end, End::Act(_)) { route.limits } else { Vec::new() };
+            let limits = if matches!(route.end, RouteEnd::Act(_)) { route.limits } else { Vec::new() };
             front.push(to_old(requests, limits));
         }
-        let is_unlimited = |route: &Route| route.limits.is_empty();
+        let is_unlimited = |route: &RouteDraft| route.limits.is_empty();
         while front.last().is_some_and(is_unlimited) {
             front.pop();
         }
@@ -84,7 +89,7 @@ impl Draft {
         if self.listeners.iter().any(|listener| is_tls(&listener.settings)) {
             for listener in self.listeners.extract_if(.., |listener| !is_tls(&listener.settings)) {
                 let address = match listener.settings.get("address").map(|node| &node.value) {
-                    Some(Value::Text(address)) => address.clone(),
+                    Some(YamlValue::Text(address)) => address.clone(),
                     _ => listener.name,
                 };
                 let text = format!("{address} is in clear text, and stays with {}.", source.title());
@@ -119,7 +124,7 @@ impl Draft {
         self.settings.set("reply_headers", Map::new().with("ratelimit", "off").with("via", "off"));
         let names: Vec<String> = self.policies.iter().map(|(name, _)| name.to_owned()).collect();
         for name in names {
-            if let Some(Node { value: Value::Map(policy), .. }) = self.policies.get_mut(&name) {
+            if let Some(YamlNode { value: YamlValue::Map(policy), .. }) = self.policies.get_mut(&name) {
                 policy.remove("reply");
                 policy.remove("delay");
                 policy.set("mode", "shadow");
@@ -159,10 +164,11 @@ impl Draft {
             );
             self.head.push(Comment::Plain(text));
         }
-        let has_client_ca = |listener: &Listener| match listener.settings.get("tls").map(|node| &node.value) {
-            Some(Value::Map(tls)) => tls.has("client_ca"),
-            _ => false,
-        };
+        let has_client_ca =
+            |listener: &SiteListener| match listener.settings.get("tls").map(|node| &node.value) {
+                Some(YamlValue::Map(tls)) => tls.has("client_ca"),
+                _ => false,
+            };
         if self.listeners.iter().any(has_client_ca) {
             let text = format!("Tollgate checks the clients' certificates, and {name} no longer sees them.");
             self.head.push(Comment::Plain(text));

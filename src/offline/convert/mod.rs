@@ -1,6 +1,6 @@
 //! Converts configurations of other proxies into `proxy.yaml`.
 //!
-//! A converter reads the configuration of one proxy and fills a `Draft`. What has no equal in Tollgate becomes a
+//! A converter reads the configuration of one proxy and fills a `ConfigDraft`. What has no equal in Tollgate becomes a
 //! [`Note`]: a comment at its place in the output, and an item of [`Conversion::unconverted`].
 
 mod condition;
@@ -94,13 +94,13 @@ impl FromStr for Source {
 
 /// A line of a file that is converted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourceLine {
     pub file: String,
     /// From 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Place {
 /// A part of a configuration that has no equal in Tollgate, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
-    pub place: Place,
+    pub place: SourceLine,
     pub text: String,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    condition::{Host, Test, ValueKind},
+    condition::{HostCondition, Test, ValueKind},
     path::{Inexpressible, Path},
     yaml::Map,
 };
@@ -14,7 +14,7 @@ pub(super) struct Requests {
     /// `None`: every listener.
     pub(super) listeners: Option<BTreeSet<String>>,
     /// `None`: every host.
-    pub(super) hosts: Option<BTreeSet<Host>>,
+    pub(super) hosts: Option<BTreeSet<HostCondition>>,
     pub(super) path: Path,
     /// `None`: every method.
     pub(super) methods: Option<BTreeSet<String>>,
@@ -23,14 +23,14 @@ pub(super) struct Requests {
 
 /// What a test says of requests.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Split {
+pub(super) enum TestSplit {
     All,
     None,
     /// These requests meet the test, or not, and those that are left do not meet it. They are tried in this order.
     Parts(Vec<(Requests, bool)>),
 }
 
-impl Host {
+impl HostCondition {
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Below(suffix), Self::Exact(name) | Self::Below(name)) => {
@@ -46,24 +46,24 @@ impl Requests {
     ///
     /// # Errors
     /// A route cannot select those that meet it.
-    pub(super) fn split(&self, test: &Test) -> Result<Split, Inexpressible> {
-        let part = |part: Self| Split::Parts(vec![(part, true)]);
+    pub(super) fn split(&self, test: &Test) -> Result<TestSplit, Inexpressible> {
+        let part = |part: Self| TestSplit::Parts(vec![(part, true)]);
         Ok(match test {
             Test::Addresses(_) => return Err(Inexpressible),
             Test::Listeners(some) => match common(self.listeners.as_ref(), some) {
-                Common::All => Split::All,
-                Common::None => Split::None,
+                Common::All => TestSplit::All,
+                Common::None => TestSplit::None,
                 Common::Some(both) => part(Self { listeners: Some(both), ..self.clone() }),
             },
             Test::Hosts(some) => self.split_hosts(some),
             Test::Path(path) => match self.path.and(path)? {
-                None => Split::None,
-                Some(both) if both == self.path => Split::All,
+                None => TestSplit::None,
+                Some(both) if both == self.path => TestSplit::All,
                 Some(path) => part(Self { path, ..self.clone() }),
             },
             Test::Methods(some) => match common(self.methods.as_ref(), some) {
-                Common::All => Split::All,
-                Common::None => Split::None,
+                Common::All => TestSplit::All,
+                Common::None => TestSplit::None,
                 Common::Some(both) => {
                     let mut parts = Vec::new();
                     // A route for GET takes HEAD, too.
@@ -75,13 +75,13 @@ impl Requests {
                         ));
                     }
                     parts.push((Self { methods: Some(both), ..self.clone() }, true));
-                    Split::Parts(parts)
+                    TestSplit::Parts(parts)
                 }
             },
             Test::Value { kind, name, value } => match self.values.get(&(*kind, name.clone())) {
-                Some(known) if known == value => Split::All,
+                Some(known) if known == value => TestSplit::All,
                 // A request may have both values, in two lines of one name: this is one of the standing differences.
-                Some(_) => Split::None,
+                Some(_) => TestSplit::None,
                 None => {
                     let mut both = self.clone();
                     both.values.insert((*kind, name.clone()), value.clone());
@@ -91,26 +91,28 @@ impl Requests {
         })
     }
 
-    fn split_hosts(&self, some: &BTreeSet<Host>) -> Split {
+    fn split_hosts(&self, some: &BTreeSet<HostCondition>) -> TestSplit {
         if some.is_empty() {
-            return Split::None;
+            return TestSplit::None;
         }
         let Some(own) = &self.hosts else {
-            return Split::Parts(vec![(Self { hosts: Some(some.clone()), ..self.clone() }, true)]);
+            return TestSplit::Parts(vec![(Self { hosts: Some(some.clone()), ..self.clone() }, true)]);
         };
-        let narrower = |host: &Host, others: &BTreeSet<Host>| others.iter().any(|other| other.covers(host));
+        let narrower = |host: &HostCondition, others: &BTreeSet<HostCondition>| {
+            others.iter().any(|other| other.covers(host))
+        };
         if own.iter().all(|host| narrower(host, some)) {
-            return Split::All;
+            return TestSplit::All;
         }
-        let both: BTreeSet<Host> = own
+        let both: BTreeSet<HostCondition> = own
             .iter()
             .filter(|host| narrower(host, some))
             .chain(some.iter().filter(|host| narrower(host, own)))
             .cloned()
             .collect();
         match both.is_empty() {
-            true => Split::None,
-            false => Split::Parts(vec![(Self { hosts: Some(both), ..self.clone() }, true)]),
+            true => TestSplit::None,
+            false => TestSplit::Parts(vec![(Self { hosts: Some(both), ..self.clone() }, true)]),
         }
     }
 
@@ -166,8 +168,8 @@ impl Requests {
     pub(super) fn write(&self, path: &str, route: &mut Map) {
         if let Some(hosts) = &self.hosts {
             let written = hosts.iter().map(|host| match host {
-                Host::Exact(name) => name.clone(),
-                Host::Below(name) => format!("*.{name}"),
+                HostCondition::Exact(name) => name.clone(),
+                HostCondition::Below(name) => format!("*.{name}"),
             });
             route.set("hosts", written.collect::<Vec<_>>());
         }

@@ -9,11 +9,11 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Note, Place,
-    condition::{Condition, Doubt, Test, Truth, ValueKind},
+    Note, SourceLine,
+    condition::{Doubt, RequestCondition, Test, Truth, ValueKind},
     networks::Networks,
-    requests::{Requests, Split},
-    site::{Action, Edit, Effect, HeaderChange, Rule, Site, path_after},
+    requests::{Requests, TestSplit},
+    site::{Edit, Effect, HeaderRule, RuleResponse, Site, SiteRule, path_after},
     yaml::Comment,
 };
 
@@ -22,10 +22,10 @@ const MAX_ROUTES: usize = 10_000;
 
 /// A route, before it is written.
 #[derive(Debug, Clone)]
-pub(super) struct Route {
+pub(super) struct RouteDraft {
     pub(super) requests: Requests,
     pub(super) name: Option<String>,
-    pub(super) end: End,
+    pub(super) end: RouteEnd,
     /// The names of policies, and the addresses that each of them does not limit here.
     pub(super) limits: Vec<(String, Networks)>,
     /// The addresses that may send requests.
@@ -34,13 +34,13 @@ pub(super) struct Route {
     pub(super) edits: Vec<Edit>,
     pub(super) comments: Vec<Comment>,
     /// Of the rule that ends its requests.
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
 }
 
 /// What ends a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum End {
-    Act(Action),
+pub(super) enum RouteEnd {
+    Act(RuleResponse),
     /// The source refuses it with this status.
     Refused(u16),
     /// Tollgate cannot do what the source does: 501.
@@ -48,7 +48,7 @@ pub(super) enum End {
 }
 
 /// The routes of a site, and how they were found.
-pub(super) fn routes(site: &Site, is_by_address: &dyn Fn(&str) -> bool) -> Vec<Route> {
+pub(super) fn routes(site: &Site, is_by_address: &dyn Fn(&str) -> bool) -> Vec<RouteDraft> {
     let mut lowering = Lowering { routes: Vec::new(), is_by_address };
     let listeners = (!site.listeners.is_empty()).then(|| site.listeners.clone());
     let requests = Requests { listeners, ..Requests::default() };
@@ -57,7 +57,7 @@ pub(super) fn routes(site: &Site, is_by_address: &dyn Fn(&str) -> bool) -> Vec<R
     let world = World {
         addresses: Networks::all(),
         rules: &site.rules,
-        state: State::default(),
+        state: RuleEffects::default(),
         end: None,
         base,
         told_by: None,
@@ -82,20 +82,20 @@ struct Region {
 struct World<'r> {
     addresses: Networks,
     /// The rules that are still to be run.
-    rules: &'r [Rule],
-    state: State,
-    end: Option<End>,
+    rules: &'r [SiteRule],
+    state: RuleEffects,
+    end: Option<RouteEnd>,
     /// The requests for which the present list of rules began.
     base: Region,
     /// The rule that told these addresses from others.
-    told_by: Option<&'r Rule>,
+    told_by: Option<&'r SiteRule>,
     /// The last rule that had an effect.
-    last: Option<&'r Rule>,
+    last: Option<&'r SiteRule>,
 }
 
 /// What rules did to a request so far.
 #[derive(Debug, Clone, Default)]
-struct State {
+struct RuleEffects {
     name: Option<String>,
     limits: Vec<String>,
     edits: Vec<Edit>,
@@ -103,7 +103,7 @@ struct State {
 }
 
 struct Lowering<'a> {
-    routes: Vec<Route>,
+    routes: Vec<RouteDraft>,
     is_by_address: &'a dyn Fn(&str) -> bool,
 }
 
@@ -139,9 +139,9 @@ impl Region {
             return Some(self.met.contains(test).into());
         }
         match self.requests.split(test) {
-            Ok(Split::All) => Some(Truth::True),
-            Ok(Split::None) => Some(Truth::False),
-            Ok(Split::Parts(_)) => None,
+            Ok(TestSplit::All) => Some(Truth::True),
+            Ok(TestSplit::None) => Some(Truth::False),
+            Ok(TestSplit::Parts(_)) => None,
             Err(_) => {
                 let text = "Tollgate cannot join the two conditions on the path".to_owned();
                 Some(Truth::Unknown(Doubt { text, is_of_place: true }))
@@ -161,14 +161,14 @@ impl Region {
     }
 
     /// Whether a condition may hold for some of these requests. Addresses are not looked at.
-    fn may_meet(&self, condition: &Condition, edits: &[Edit]) -> bool {
+    fn may_meet(&self, condition: &RequestCondition, edits: &[Edit]) -> bool {
         match condition.truth(&|test| self.truth(test, &Networks::all(), edits)) {
             Ok(truth) => truth != Truth::False,
             Err(Test::Addresses(_)) => true,
             Err(test) => {
                 let mut rest = self.clone();
                 rest.unmet.push(test.clone());
-                let Ok(Split::Parts(parts)) = self.requests.split(test) else { return true };
+                let Ok(TestSplit::Parts(parts)) = self.requests.split(test) else { return true };
                 parts
                     .into_iter()
                     .map(|(requests, is_met)| self.part(requests, test, is_met))
@@ -192,7 +192,7 @@ fn changes(edit: &Edit, test: &Test) -> bool {
 
 impl<'r> World<'r> {
     /// Whether a condition holds for all requests of this world.
-    fn truth(&self, region: &Region, condition: &Condition) -> Result<Truth, Need> {
+    fn truth(&self, region: &Region, condition: &RequestCondition) -> Result<Truth, Need> {
         let known = |test: &Test| region.truth(test, &self.addresses, &self.state.edits);
         condition.truth(&known).map_err(|test| match test {
             Test::Addresses(networks) => Need::Addresses(networks.clone()),
@@ -201,7 +201,7 @@ impl<'r> World<'r> {
     }
 
     /// Runs the next rule.
-    fn step(&mut self, region: &Region, rule: &'r Rule, is_by_address: bool) -> Result<(), Need> {
+    fn step(&mut self, region: &Region, rule: &'r SiteRule, is_by_address: bool) -> Result<(), Need> {
         let truth = match &rule.effect {
             Effect::Limit { counted, .. } => self.limited(region, rule, counted, is_by_address)?,
             // An edit is the same for all addresses of a route.
@@ -224,11 +224,11 @@ impl<'r> World<'r> {
     fn limited(
         &mut self,
         region: &Region,
-        rule: &Rule,
-        counted: &Condition,
+        rule: &SiteRule,
+        counted: &RequestCondition,
         is_by_address: bool,
     ) -> Result<Truth, Need> {
-        let outer = |condition: &Condition| match is_by_address {
+        let outer = |condition: &RequestCondition| match is_by_address {
             true => condition.clone(),
             false => condition.of_any_address(),
         };
@@ -260,7 +260,7 @@ impl<'r> World<'r> {
 
     /// Decides what a rule does where its condition holds, and where Tollgate cannot tell: the only place where the
     /// result could be laxer than the source.
-    fn settle(&mut self, region: &Region, rule: &'r Rule, truth: Truth) {
+    fn settle(&mut self, region: &Region, rule: &'r SiteRule, truth: Truth) {
         let doubt = match truth {
             Truth::False => return,
             Truth::True => None,
@@ -271,9 +271,9 @@ impl<'r> World<'r> {
         match (&rule.effect, doubt) {
             (Effect::Refuse(status), doubt) => {
                 self.doubted(rule, doubt, "all of these requests are refused");
-                self.end = Some(End::Refused(*status));
+                self.end = Some(RouteEnd::Refused(*status));
             }
-            (Effect::Act(action), None) => self.end = Some(End::Act(action.clone())),
+            (Effect::Act(action), None) => self.end = Some(RouteEnd::Act(action.clone())),
             (Effect::Enter(rules), None) => {
                 self.rules = rules;
                 self.base = region.clone();
@@ -285,9 +285,9 @@ impl<'r> World<'r> {
                     self.state.limits.push(policy.clone());
                 }
             }
-            (Effect::Edit(Edit::Request(HeaderChange::Undo(name))), doubt) => self.undo(rule, name, doubt),
+            (Effect::Edit(Edit::Request(HeaderRule::Undo(name))), doubt) => self.undo(rule, name, doubt),
             // It may be there for all already.
-            (Effect::Edit(Edit::Response(HeaderChange::Add(name, value))), None)
+            (Effect::Edit(Edit::Response(HeaderRule::Add(name, value))), None)
                 if self.state.edits.contains(&protection(name, value)) => {}
             (Effect::Edit(edit), None) => self.state.edits.push(edit.clone()),
             (Effect::Edit(edit), Some(doubt)) => self.edit_in_doubt(rule, edit, doubt),
@@ -299,7 +299,7 @@ impl<'r> World<'r> {
         }
     }
 
-    fn edit_in_doubt(&mut self, rule: &Rule, edit: &Edit, doubt: Doubt) {
+    fn edit_in_doubt(&mut self, rule: &SiteRule, edit: &Edit, doubt: Doubt) {
         const PROTECTING: [&str; 5] = [
             "strict-transport-security",
             "content-security-policy",
@@ -309,17 +309,17 @@ impl<'r> World<'r> {
         ];
         match edit {
             // A service may trust it.
-            Edit::Request(HeaderChange::Set(name, _) | HeaderChange::Add(name, _)) => {
+            Edit::Request(HeaderRule::Set(name, _) | HeaderRule::Add(name, _)) => {
                 self.doubted(rule, Some(doubt), "the header is removed from all of these requests");
-                self.state.edits.push(Edit::Request(HeaderChange::Remove(name.clone())));
+                self.state.edits.push(Edit::Request(HeaderRule::Remove(name.clone())));
             }
-            Edit::Request(HeaderChange::Remove(_) | HeaderChange::Undo(_))
-            | Edit::Response(HeaderChange::Remove(_) | HeaderChange::Undo(_))
+            Edit::Request(HeaderRule::Remove(_) | HeaderRule::Undo(_))
+            | Edit::Response(HeaderRule::Remove(_) | HeaderRule::Undo(_))
             | Edit::Setting("max_body" | "require", _) => {
                 self.doubted(rule, Some(doubt), "it holds for all of these requests");
                 self.state.edits.push(edit.clone());
             }
-            Edit::Response(HeaderChange::Set(name, value) | HeaderChange::Add(name, value))
+            Edit::Response(HeaderRule::Set(name, value) | HeaderRule::Add(name, value))
                 if PROTECTING.contains(&name.as_str()) =>
             {
                 self.doubted(rule, Some(doubt), "it holds for all of these requests");
@@ -333,33 +333,33 @@ impl<'r> World<'r> {
     }
 
     /// Takes back the changes of a header.
-    fn undo(&mut self, rule: &Rule, name: &str, doubt: Option<Doubt>) {
+    fn undo(&mut self, rule: &SiteRule, name: &str, doubt: Option<Doubt>) {
         let is_of = |edit: &Edit| matches!(edit, Edit::Request(change) if change.name() == name);
         let is_changed = self.state.edits.iter().any(is_of);
         self.state.edits.retain(|edit| !is_of(edit));
         // It may be as it was set, or not.
         if doubt.is_some() && is_changed {
             self.doubted(rule, doubt, "the header is removed from all of these requests");
-            self.state.edits.push(Edit::Request(HeaderChange::Remove(name.to_owned())));
+            self.state.edits.push(Edit::Request(HeaderRule::Remove(name.to_owned())));
         }
     }
 
     /// Notes what is done where Tollgate cannot tell whether a condition holds.
-    fn doubted(&mut self, rule: &Rule, doubt: Option<Doubt>, what: &str) {
+    fn doubted(&mut self, rule: &SiteRule, doubt: Option<Doubt>, what: &str) {
         if let Some(Doubt { text, .. }) = doubt {
             self.state.comments.push(rule.note(&format!("{text}: {what}")));
         }
     }
 
-    fn close(&mut self, rule: &Rule, text: &str) {
+    fn close(&mut self, rule: &SiteRule, text: &str) {
         self.state.comments.push(rule.note(&format!("{text}. Until you decide, the route answers 501")));
-        self.end = Some(End::Closed);
+        self.end = Some(RouteEnd::Closed);
     }
 }
 
 /// The change that gives all responses a header.
 fn protection(name: &str, value: &str) -> Edit {
-    Edit::Response(HeaderChange::Set(name.to_owned(), value.to_owned()))
+    Edit::Response(HeaderRule::Set(name.to_owned(), value.to_owned()))
 }
 
 impl<'a> Lowering<'a> {
@@ -373,7 +373,7 @@ impl<'a> Lowering<'a> {
         while let Some(at) = worlds.iter().position(|world| world.end.is_none()) {
             let world = &mut worlds[at];
             let Some((rule, rest)) = world.rules.split_first() else {
-                world.end = Some(End::Refused(404));
+                world.end = Some(RouteEnd::Refused(404));
                 continue;
             };
             if self.routes.len() >= MAX_ROUTES {
@@ -397,7 +397,7 @@ impl<'a> Lowering<'a> {
                 }
                 Err(Need::Test(test)) => {
                     world.rules = rules;
-                    if let Ok(Split::Parts(parts)) = region.requests.split(&test) {
+                    if let Ok(TestSplit::Parts(parts)) = region.requests.split(&test) {
                         for (requests, is_met) in parts {
                             self.run(region.part(requests.clone(), &test, is_met), worlds.clone(), before);
                             before.push(requests);
@@ -413,8 +413,8 @@ impl<'a> Lowering<'a> {
 
     /// The routes without those that an earlier route takes all requests of, and with those that follow each other and
     /// differ in one list as one.
-    fn reached(self) -> Vec<Route> {
-        let mut reached: Vec<Route> = Vec::new();
+    fn reached(self) -> Vec<RouteDraft> {
+        let mut reached: Vec<RouteDraft> = Vec::new();
         for mut route in self.routes {
             if let Some(at) = reached.iter().position(|earlier| earlier.requests.covers(&route.requests)) {
                 // What is said of its requests is not lost.
@@ -432,7 +432,7 @@ impl<'a> Lowering<'a> {
             reached.push(route);
         }
         // A route says nothing new if the next one takes its requests, too, and does the same.
-        let mut kept: Vec<Route> = Vec::new();
+        let mut kept: Vec<RouteDraft> = Vec::new();
         for mut route in reached.into_iter().rev() {
             match kept.last_mut() {
                 Some(next) if next.requests.covers(&route.requests) && next.is_alike(&route) => {
@@ -446,7 +446,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-impl Route {
+impl RouteDraft {
     fn is_alike(&self, other: &Self) -> bool {
         self.name == other.name
             && self.end == other.end
@@ -457,9 +457,9 @@ impl Route {
 }
 
 /// The route of requests whose addresses are told apart.
-fn joined(requests: Requests, worlds: Vec<World<'_>>) -> Route {
+fn joined(requests: Requests, worlds: Vec<World<'_>>) -> RouteDraft {
     let last = worlds.iter().find_map(|world| world.last);
-    let place = last.map_or_else(|| Place { file: String::new(), line: 0 }, |rule| rule.place.clone());
+    let place = last.map_or_else(|| SourceLine { file: String::new(), line: 0 }, |rule| rule.place.clone());
     let mut comments = Vec::new();
     for comment in worlds.iter().flat_map(|world| &world.state.comments) {
         if !comments.contains(comment) {
@@ -467,10 +467,10 @@ fn joined(requests: Requests, worlds: Vec<World<'_>>) -> Route {
         }
     }
     let (refused, others): (Vec<_>, Vec<_>) =
-        worlds.into_iter().partition(|world| matches!(world.end, Some(End::Refused(_))));
+        worlds.into_iter().partition(|world| matches!(world.end, Some(RouteEnd::Refused(_))));
     let mut statuses: Vec<u16> = Vec::new();
     for world in &refused {
-        if let Some(End::Refused(status)) = world.end
+        if let Some(RouteEnd::Refused(status)) = world.end
             && !statuses.contains(&status)
         {
             statuses.push(status);
@@ -482,10 +482,10 @@ fn joined(requests: Requests, worlds: Vec<World<'_>>) -> Route {
             comments.push(rule.note(&format!("all addresses are refused with {status}")));
         }
         let names: BTreeSet<_> = refused.iter().flat_map(|world| &world.state.limits).collect();
-        return Route {
+        return RouteDraft {
             requests,
             name: None,
-            end: End::Refused(status),
+            end: RouteEnd::Refused(status),
             limits: names.into_iter().map(|name| (name.clone(), Networks::default())).collect(),
             admitted: Networks::all(),
             edits: Vec::new(),
@@ -508,10 +508,10 @@ fn joined(requests: Requests, worlds: Vec<World<'_>>) -> Route {
         let exempt = others.iter().filter(is_exempt);
         limits.push((name.clone(), exempt.fold(Networks::default(), |all, world| all.or(&world.addresses))));
     }
-    let mut route = Route {
+    let mut route = RouteDraft {
         requests,
         name: first.state.name.clone(),
-        end: first.end.clone().unwrap_or(End::Closed),
+        end: first.end.clone().unwrap_or(RouteEnd::Closed),
         limits,
         admitted,
         edits: first.state.edits.clone(),
@@ -525,12 +525,12 @@ fn joined(requests: Requests, worlds: Vec<World<'_>>) -> Route {
                         route answers 501";
             route.comments.push(rule.note(text));
         }
-        route.end = End::Closed;
+        route.end = RouteEnd::Closed;
     }
     route
 }
 
-impl Route {
+impl RouteDraft {
     /// The notes on what has no equal.
     pub(super) fn notes(&self) -> impl Iterator<Item = &Note> {
         self.comments.iter().filter_map(Comment::note)
@@ -540,47 +540,50 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offline::convert::{condition::Host, draft::Draft, path::Path, site::Listener, yaml::Map};
+    use crate::offline::convert::{
+        condition::HostCondition, draft::ConfigDraft, path::Path, site::SiteListener, yaml::Map,
+    };
 
-    fn rule(when: Condition, effect: Effect) -> Rule {
-        Rule::new(when, effect, &Place { file: "f".into(), line: 1 }, "rule")
+    fn rule(when: RequestCondition, effect: Effect) -> SiteRule {
+        SiteRule::new(when, effect, &SourceLine { file: "f".into(), line: 1 }, "rule")
     }
 
     fn to(upstream: &str) -> Effect {
-        Effect::Act(Action::Upstream(upstream.into()))
+        Effect::Act(RuleResponse::Upstream(upstream.into()))
     }
 
     /// A limit on the requests that it counts.
-    fn limit(when: Condition, policy: &str) -> Rule {
+    fn limit(when: RequestCondition, policy: &str) -> SiteRule {
         rule(when.clone(), Effect::Limit { policy: policy.into(), counted: when })
     }
 
-    fn host(name: &str) -> Condition {
-        Condition::host(Host::Exact(name.into()))
+    fn host(name: &str) -> RequestCondition {
+        RequestCondition::host(HostCondition::Exact(name.into()))
     }
 
-    fn prefix(path: &str) -> Condition {
-        Condition::path(Path::prefix(path).unwrap())
+    fn prefix(path: &str) -> RequestCondition {
+        RequestCondition::path(Path::prefix(path).unwrap())
     }
 
-    fn from(network: &str) -> Condition {
+    fn from(network: &str) -> RequestCondition {
         Test::Addresses(Networks::parse([network]).unwrap()).into()
     }
 
-    fn get() -> Condition {
-        Condition::method("GET")
+    fn get() -> RequestCondition {
+        RequestCondition::method("GET")
     }
 
     /// The items of `routes`, without notes.
-    fn written(rules: Vec<Rule>) -> Vec<String> {
+    fn written(rules: Vec<SiteRule>) -> Vec<String> {
         let (routes, _) = with_notes(rules);
         routes
     }
 
-    fn with_notes(rules: Vec<Rule>) -> (Vec<String>, Vec<String>) {
+    fn with_notes(rules: Vec<SiteRule>) -> (Vec<String>, Vec<String>) {
         let listener =
-            |name: &str| Listener { name: name.into(), settings: Map::new(), comments: Vec::new() };
-        let mut draft = Draft { listeners: vec![listener("a"), listener("b")], ..Draft::default() };
+            |name: &str| SiteListener { name: name.into(), settings: Map::new(), comments: Vec::new() };
+        let mut draft =
+            ConfigDraft { listeners: vec![listener("a"), listener("b")], ..ConfigDraft::default() };
         draft.policies.set("per-ip", Map::new().with("key", "ip"));
         draft.policies.set("all", Map::new().with("key", "global"));
         draft.sites.push(Site { listeners: ["a".to_owned(), "b".to_owned()].into(), rules });
@@ -598,7 +601,7 @@ mod tests {
         let found = written(vec![
             rule(admin, Effect::Refuse(403)),
             limit(prefix("/login"), "per-ip"),
-            rule(Condition::ALWAYS, to("web")),
+            rule(RequestCondition::ALWAYS, to("web")),
         ]);
         assert_eq!(
             found,
@@ -613,11 +616,11 @@ mod tests {
 
     #[test]
     fn hosts_are_compared_as_hosts() {
-        let below = Condition::host(Host::Below("a.com".into()));
+        let below = RequestCondition::host(HostCondition::Below("a.com".into()));
         let found = written(vec![
             rule(below.and(from("10.0.0.0/8")), Effect::Refuse(403)),
             rule(host("x.a.com"), to("x")),
-            rule(Condition::ALWAYS, to("web")),
+            rule(RequestCondition::ALWAYS, to("web")),
         ]);
         assert_eq!(
             found,
@@ -631,11 +634,11 @@ mod tests {
 
     #[test]
     fn expressions_in_a_prefix_stay_in_it() {
-        let ends = |pattern: &str| Condition::path(Path::regex(pattern, false).unwrap());
+        let ends = |pattern: &str| RequestCondition::path(Path::regex(pattern, false).unwrap());
         let inner = vec![
             rule(ends("/x$"), Effect::Refuse(403)),
             rule(ends(r"\.(png|css)$"), to("files")),
-            rule(Condition::ALWAYS, to("a")),
+            rule(RequestCondition::ALWAYS, to("a")),
         ];
         let found = written(vec![rule(prefix("/a/"), Effect::Enter(inner)), rule(ends("/x$"), to("x"))]);
         assert_eq!(
@@ -652,13 +655,13 @@ mod tests {
     fn alike_routes_are_one() {
         let found = written(vec![rule(host("a.com"), to("web")), rule(host("b.com"), to("web"))]);
         assert_eq!(found, ["{ hosts: [a.com, b.com], path: /*, upstream: web }"]);
-        let found = written(vec![rule(host("a.com"), to("web")), rule(Condition::ALWAYS, to("web"))]);
+        let found = written(vec![rule(host("a.com"), to("web")), rule(RequestCondition::ALWAYS, to("web"))]);
         assert_eq!(found, ["{ path: /*, upstream: web }"]);
     }
 
     #[test]
     fn get_is_not_head() {
-        let found = written(vec![rule(get(), to("a")), rule(Condition::ALWAYS, to("b"))]);
+        let found = written(vec![rule(get(), to("a")), rule(RequestCondition::ALWAYS, to("b"))]);
         assert_eq!(
             found,
             [
@@ -667,7 +670,8 @@ mod tests {
                 "{ path: /*, upstream: b }"
             ]
         );
-        let found = written(vec![rule(get().not(), Effect::Refuse(405)), rule(Condition::ALWAYS, to("b"))]);
+        let found =
+            written(vec![rule(get().not(), Effect::Refuse(405)), rule(RequestCondition::ALWAYS, to("b"))]);
         assert_eq!(
             found,
             [
@@ -694,22 +698,22 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_takes_the_side_that_opens_nothing() {
-        let unknown = || Condition::unknown("no such test");
-        let of_host = || Condition::unknown_place("no such host");
-        let last = || rule(Condition::ALWAYS, to("web"));
+        let unknown = || RequestCondition::unknown("no such test");
+        let of_host = || RequestCondition::unknown_place("no such host");
+        let last = || rule(RequestCondition::ALWAYS, to("web"));
         let in_doubt = |effect: Effect| with_notes(vec![rule(unknown(), effect), last()]);
         assert_eq!(in_doubt(Effect::Refuse(403)).0, ["{ path: /*, reply: { status: 403 } }"]);
         assert_eq!(in_doubt(to("other")).0, ["{ path: /*, reply: { status: 501 } }"]);
         let limited = written(vec![limit(unknown(), "per-ip"), last()]);
         assert_eq!(limited, ["{ path: /*, upstream: web, policies: [per-ip] }"]);
-        let set = HeaderChange::Set("x-user".into(), "a".into());
+        let set = HeaderRule::Set("x-user".into(), "a".into());
         let (routes, notes) = in_doubt(Effect::Edit(Edit::Request(set)));
         assert_eq!(routes, ["{ path: /*, upstream: web, request_headers: { remove: [x-user] } }"]);
         assert_eq!(notes, ["`rule`: no such test: the header is removed from all of these requests"]);
         let limited = with_notes(vec![limit(of_host(), "per-ip"), last()]);
         assert_eq!((limited.0[0].as_str(), limited.1.len()), ("{ path: /*, reply: { status: 501 } }", 1));
         // Behind the inner form, the outer one is closed.
-        let between = Condition::between(get(), prefix("/a"), "why");
+        let between = RequestCondition::between(get(), prefix("/a"), "why");
         let found = written(vec![rule(prefix("/a").and(between), to("a")), last()]);
         assert_eq!(
             found,
@@ -726,8 +730,8 @@ mod tests {
     fn closed_routes_keep_their_locks() {
         let rules = vec![
             rule(from("10.0.0.0/8").not(), Effect::Refuse(403)),
-            limit(Condition::ALWAYS, "per-ip"),
-            rule(Condition::ALWAYS, Effect::Close("passwords".into())),
+            limit(RequestCondition::ALWAYS, "per-ip"),
+            rule(RequestCondition::ALWAYS, Effect::Close("passwords".into())),
         ];
         let found = written(rules);
         assert_eq!(found, ["{ path: /*, reply: { status: 501 }, policies: [per-ip], allow: [10.0.0.0/8] }"]);
@@ -735,44 +739,49 @@ mod tests {
 
     #[test]
     fn addresses_do_not_choose_routes() {
-        let (routes, notes) =
-            with_notes(vec![rule(from("10.0.0.0/8"), to("inner")), rule(Condition::ALWAYS, to("web"))]);
+        let (routes, notes) = with_notes(vec![
+            rule(from("10.0.0.0/8"), to("inner")),
+            rule(RequestCondition::ALWAYS, to("web")),
+        ]);
         assert_eq!(routes, ["{ path: /*, reply: { status: 501 } }"]);
         assert_eq!(notes.len(), 1);
         let exempt = from("10.0.0.0/8").not();
         let limited = vec![
-            rule(exempt.clone(), Effect::Limit { policy: "per-ip".into(), counted: Condition::ALWAYS }),
-            rule(exempt, Effect::Limit { policy: "all".into(), counted: Condition::ALWAYS }),
-            rule(Condition::ALWAYS, to("web")),
+            rule(
+                exempt.clone(),
+                Effect::Limit { policy: "per-ip".into(), counted: RequestCondition::ALWAYS },
+            ),
+            rule(exempt, Effect::Limit { policy: "all".into(), counted: RequestCondition::ALWAYS }),
+            rule(RequestCondition::ALWAYS, to("web")),
         ];
         assert_eq!(written(limited), ["{ path: /*, upstream: web, policies: [all, per-ip] }"]);
     }
 
     #[test]
     fn limits_deny_at_least_what_counts() {
-        let on = |when: Condition, counted: Condition| {
+        let on = |when: RequestCondition, counted: RequestCondition| {
             let effect = Effect::Limit { policy: "per-ip".into(), counted };
-            written(vec![rule(when, effect), rule(Condition::ALWAYS, to("web"))])
+            written(vec![rule(when, effect), rule(RequestCondition::ALWAYS, to("web"))])
         };
         // All methods count, and only GET is denied: all are limited.
-        assert_eq!(on(get(), Condition::ALWAYS), ["{ path: /*, upstream: web, policies: [per-ip] }"]);
+        assert_eq!(on(get(), RequestCondition::ALWAYS), ["{ path: /*, upstream: web, policies: [per-ip] }"]);
         // All paths count: what is denied is closed, and nothing else is limited.
         assert_eq!(
-            on(prefix("/api"), Condition::ALWAYS),
+            on(prefix("/api"), RequestCondition::ALWAYS),
             ["{ path: ~^/api, reply: { status: 501 } }", "{ path: /*, upstream: web }"]
         );
         assert_eq!(
-            on(Condition::ALWAYS, prefix("/api")),
+            on(RequestCondition::ALWAYS, prefix("/api")),
             ["{ path: ~^/api, upstream: web, policies: [per-ip] }", "{ path: /*, upstream: web }"]
         );
     }
 
     #[test]
     fn listeners_are_named_where_routes_differ() {
-        let on_b: Condition = Test::Listeners(["b".to_owned()].into()).into();
-        let redirect = Effect::Act(Action::Redirect(Map::new().with("scheme", "https")));
+        let on_b: RequestCondition = Test::Listeners(["b".to_owned()].into()).into();
+        let redirect = Effect::Act(RuleResponse::Redirect(Map::new().with("scheme", "https")));
         assert_eq!(
-            written(vec![rule(on_b, redirect), rule(Condition::ALWAYS, to("web"))]),
+            written(vec![rule(on_b, redirect), rule(RequestCondition::ALWAYS, to("web"))]),
             ["{ listeners: [b], path: /*, redirect: { scheme: https } }", "{ path: /*, upstream: web }"]
         );
     }
@@ -804,31 +813,31 @@ mod tests {
             }
         }
 
-        fn is_host(&self, host: &Host) -> bool {
+        fn is_host(&self, host: &HostCondition) -> bool {
             match host {
-                Host::Exact(name) => self.host == name,
-                Host::Below(name) => self.host.ends_with(&format!(".{name}")),
+                HostCondition::Exact(name) => self.host == name,
+                HostCondition::Below(name) => self.host.ends_with(&format!(".{name}")),
             }
         }
 
-        fn holds(&self, condition: &Condition) -> bool {
+        fn holds(&self, condition: &RequestCondition) -> bool {
             match condition {
-                Condition::Test(test) => self.meets(test),
-                Condition::Not(inner) => !self.holds(inner),
-                Condition::All(all) => all.iter().all(|one| self.holds(one)),
-                Condition::Any(any) => any.iter().any(|one| self.holds(one)),
-                Condition::Between { inner, outer, .. } => {
+                RequestCondition::Test(test) => self.meets(test),
+                RequestCondition::Not(inner) => !self.holds(inner),
+                RequestCondition::All(all) => all.iter().all(|one| self.holds(one)),
+                RequestCondition::Any(any) => any.iter().any(|one| self.holds(one)),
+                RequestCondition::Between { inner, outer, .. } => {
                     self.holds(inner) || self.secret && self.holds(outer)
                 }
             }
         }
 
         /// What the source does: the names of its limits, and the upstream, or `None` if it refuses the request.
-        fn in_source(&self, rules: &[Rule]) -> (Vec<String>, Option<String>) {
+        fn in_source(&self, rules: &[SiteRule]) -> (Vec<String>, Option<String>) {
             let mut limits = Vec::new();
             for rule in rules.iter().filter(|rule| self.holds(&rule.when)) {
                 match &rule.effect {
-                    Effect::Act(Action::Upstream(name)) => return (limits, Some(name.clone())),
+                    Effect::Act(RuleResponse::Upstream(name)) => return (limits, Some(name.clone())),
                     Effect::Limit { policy, .. } => limits.push(policy.clone()),
                     Effect::Enter(rules) => {
                         let (inner, end) = self.in_source(rules);
@@ -841,8 +850,8 @@ mod tests {
         }
 
         /// What the first route that matches does.
-        fn in_result(&self, routes: &[Route]) -> (Vec<String>, Option<String>, bool) {
-            let is_selected = |route: &&Route| {
+        fn in_result(&self, routes: &[RouteDraft]) -> (Vec<String>, Option<String>, bool) {
+            let is_selected = |route: &&RouteDraft| {
                 let Requests { listeners, hosts, path, methods, values } = &route.requests;
                 let follows_get =
                     |methods: &BTreeSet<String>| self.method == "HEAD" && methods.contains("GET");
@@ -857,7 +866,7 @@ mod tests {
             let limits = route.limits.iter().filter(|(_, exempt)| exempt.and(&address).is_empty());
             let limits = limits.map(|(name, _)| name.clone()).collect();
             let upstream = match &route.end {
-                End::Act(Action::Upstream(name)) if !route.admitted.and(&address).is_empty() => {
+                RouteEnd::Act(RuleResponse::Upstream(name)) if !route.admitted.and(&address).is_empty() => {
                     Some(name.clone())
                 }
                 _ => None,
@@ -871,46 +880,50 @@ mod tests {
 
         use super::*;
 
-        fn tests() -> impl Strategy<Value = Condition> {
+        fn tests() -> impl Strategy<Value = RequestCondition> {
             let exact = prop::sample::select(vec![
                 host("a.com"),
                 host("x.a.com"),
-                Condition::host(Host::Below("a.com".into())),
+                RequestCondition::host(HostCondition::Below("a.com".into())),
                 prefix("/a"),
                 prefix("/a/"),
-                Condition::path(Path::exact("/a/b").unwrap()),
-                Condition::path(Path::regex("b$", false).unwrap()),
-                Condition::path(Path::regex("^/[ab]/", false).unwrap()),
+                RequestCondition::path(Path::exact("/a/b").unwrap()),
+                RequestCondition::path(Path::regex("b$", false).unwrap()),
+                RequestCondition::path(Path::regex("^/[ab]/", false).unwrap()),
                 get(),
-                Condition::method("HEAD"),
+                RequestCondition::method("HEAD"),
                 Test::Methods(["GET".to_owned(), "POST".to_owned()].into()).into(),
-                Condition::value(ValueKind::Header, "x", "1"),
+                RequestCondition::value(ValueKind::Header, "x", "1"),
                 from("10.0.0.0/8"),
                 from("10.1.0.0/16"),
                 Test::Listeners(["b".to_owned()].into()).into(),
-                Condition::ALWAYS,
+                RequestCondition::ALWAYS,
             ]);
-            let unknown = Just(Condition::unknown("unknown"));
+            let unknown = Just(RequestCondition::unknown("unknown"));
             let leaf = prop_oneof![12 => exact, 1 => unknown];
             leaf.prop_recursive(3, 8, 3, |inner| {
                 prop_oneof![
-                    inner.clone().prop_map(Condition::not),
-                    prop::collection::vec(inner.clone(), 1..3).prop_map(Condition::All),
-                    prop::collection::vec(inner.clone(), 1..3).prop_map(Condition::Any),
+                    inner.clone().prop_map(RequestCondition::not),
+                    prop::collection::vec(inner.clone(), 1..3).prop_map(RequestCondition::All),
+                    prop::collection::vec(inner.clone(), 1..3).prop_map(RequestCondition::Any),
                     (inner.clone(), inner).prop_map(|(one, other)| {
-                        Condition::between(one.clone(), Condition::Any(vec![one, other]), "between")
+                        RequestCondition::between(
+                            one.clone(),
+                            RequestCondition::Any(vec![one, other]),
+                            "between",
+                        )
                     }),
                 ]
             })
         }
 
-        fn rules() -> impl Strategy<Value = Vec<Rule>> {
+        fn rules() -> impl Strategy<Value = Vec<SiteRule>> {
             let effect = prop_oneof![
                 2 => Just(Effect::Refuse(403)),
                 3 => prop::sample::select(vec!["web", "other"]).prop_map(to),
                 2 => prop::sample::select(vec!["per-ip", "all"]).prop_map(|policy| Effect::Limit {
                     policy: policy.into(),
-                    counted: Condition::ALWAYS,
+                    counted: RequestCondition::ALWAYS,
                 }),
             ];
             let one = (tests(), effect).prop_map(|(when, effect)| match effect {

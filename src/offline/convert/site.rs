@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Note, Place,
-    condition::Condition,
+    Note, SourceLine,
+    condition::RequestCondition,
     path::Path,
-    yaml::{Comment, Map, Node},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// A listener. Its name is written only if a route names it.
 #[derive(Debug, Clone)]
-pub(super) struct Listener {
+pub(super) struct SiteListener {
     pub(super) name: String,
     /// `address`, `tls`, `redirect`, …
     pub(super) settings: Map,
@@ -24,16 +24,16 @@ pub(super) struct Listener {
 pub(super) struct Site {
     /// The names of its listeners. Each listener has one site. None: all listeners, for a source without listeners.
     pub(super) listeners: BTreeSet<String>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<SiteRule>,
 }
 
 /// A rule: under a condition, an effect. Rules run in order, until one of them ends it: a request that none ends gets
 /// 404.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rule {
-    pub(super) when: Condition,
+pub(super) struct SiteRule {
+    pub(super) when: RequestCondition,
     pub(super) effect: Effect,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// The line of the source, for notes.
     pub(super) shown: String,
     /// Comments for the first route that the rule has an effect on.
@@ -45,14 +45,14 @@ pub(super) enum Effect {
     /// The request is refused with this status.
     Refuse(u16),
     /// The request gets this; the rules behind are not run.
-    Act(Action),
+    Act(RuleResponse),
     /// These rules run in place of all that follow.
-    Enter(Vec<Rule>),
+    Enter(Vec<SiteRule>),
     /// The policy applies, if the requests that it counts are those that meet `counted`. The condition of the rule says
     /// which of them it denies.
     Limit {
         policy: String,
-        counted: Condition,
+        counted: RequestCondition,
     },
     Edit(Edit),
     /// The source does something that Tollgate does not do, and that protects the service or changes what clients get:
@@ -66,7 +66,7 @@ pub(super) enum Effect {
 
 /// The response to a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(super) enum RuleResponse {
     Upstream(String),
     /// Upstreams with weights.
     Split(Vec<(String, u64)>),
@@ -77,16 +77,16 @@ pub(super) enum Action {
 /// A change of what the service or the client gets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Edit {
-    Request(HeaderChange),
-    Response(HeaderChange),
+    Request(HeaderRule),
+    Response(HeaderRule),
     Path(PathEdit),
     /// Another key of the route, such as `max_body`, `cors`, `retry` or `require`.
-    Setting(&'static str, Node),
+    Setting(&'static str, YamlNode),
 }
 
 /// A change of a header. Values may have Tollgate's placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum HeaderChange {
+pub(super) enum HeaderRule {
     Set(String, String),
     Add(String, String),
     Remove(String),
@@ -94,7 +94,7 @@ pub(super) enum HeaderChange {
     Undo(String),
 }
 
-impl HeaderChange {
+impl HeaderRule {
     /// In lower case.
     pub(super) fn name(&self) -> &str {
         match self {
@@ -125,8 +125,8 @@ pub(super) enum PathEdit {
 }
 
 /// The notes of all rules that do what Tollgate does not do.
-pub(super) fn notes(rules: &[Rule], notes: &mut Vec<Note>) {
-    for rule in rules.iter().filter(|rule| rule.when != Condition::NEVER) {
+pub(super) fn notes(rules: &[SiteRule], notes: &mut Vec<Note>) {
+    for rule in rules.iter().filter(|rule| rule.when != RequestCondition::NEVER) {
         match &rule.effect {
             Effect::Enter(inner) => self::notes(inner, notes),
             Effect::Close(text) | Effect::Note(text) => notes.extend(rule.note(text).note().cloned()),
@@ -135,9 +135,14 @@ pub(super) fn notes(rules: &[Rule], notes: &mut Vec<Note>) {
     }
 }
 
-impl Rule {
+impl SiteRule {
     /// A rule from this line of the source.
-    pub(super) fn new(when: Condition, effect: Effect, place: &Place, shown: impl Into<String>) -> Self {
+    pub(super) fn new(
+        when: RequestCondition,
+        effect: Effect,
+        place: &SourceLine,
+        shown: impl Into<String>,
+    ) -> Self {
         Self { when, effect, place: place.clone(), shown: shown.into(), comments: Vec::new() }
     }
 

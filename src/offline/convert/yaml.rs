@@ -32,24 +32,24 @@ impl Comment {
 
 /// A value, and the comments before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) comments: Vec<Comment>,
-    pub(super) value: Value,
+    pub(super) value: YamlValue,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     /// Quoted where YAML would read anything but this text.
     Text(String),
     /// A number, `true`, `false` or another word, written as it is.
     Bare(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     Map(Map),
 }
 
 /// A mapping in the order in which its keys were set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Map(Vec<(String, Node)>);
+pub(super) struct Map(Vec<(String, YamlNode)>);
 
 impl Map {
     pub(super) fn new() -> Self {
@@ -57,13 +57,13 @@ impl Map {
     }
 
     /// This mapping with one more key.
-    pub(super) fn with(mut self, key: &str, node: impl Into<Node>) -> Self {
+    pub(super) fn with(mut self, key: &str, node: impl Into<YamlNode>) -> Self {
         self.set(key, node);
         self
     }
 
     /// Sets the value of `key`, and replaces one that is there.
-    pub(super) fn set(&mut self, key: &str, node: impl Into<Node>) {
+    pub(super) fn set(&mut self, key: &str, node: impl Into<YamlNode>) {
         let node = node.into();
         match self.get_mut(key) {
             Some(present) => *present = node,
@@ -72,7 +72,7 @@ impl Map {
     }
 
     /// Sets the value of `key`, if there is one.
-    pub(super) fn extend_some(&mut self, key: &str, node: Option<impl Into<Node>>) {
+    pub(super) fn extend_some(&mut self, key: &str, node: Option<impl Into<YamlNode>>) {
         if let Some(node) = node {
             self.set(key, node);
         }
@@ -87,18 +87,18 @@ impl Map {
         self.0.retain(|(key, _)| is_kept(key));
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, node)| node)
     }
 
-    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut YamlNode> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, node)| node)
     }
 
     /// Changes the mapping at `key`, which is added if it is missing.
     pub(super) fn change(&mut self, key: &str, change: impl FnOnce(&mut Self)) {
         match self.get_mut(key) {
-            Some(Node { value: Value::Map(map), .. }) => change(map),
+            Some(YamlNode { value: YamlValue::Map(map), .. }) => change(map),
             _ => {
                 let mut map = Self::new();
                 change(&mut map);
@@ -119,7 +119,7 @@ impl Map {
         self.0.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &YamlNode)> {
         self.0.iter().map(|(key, node)| (key.as_str(), node))
     }
 
@@ -136,7 +136,7 @@ impl Map {
     }
 }
 
-impl Node {
+impl YamlNode {
     /// This value with one more comment.
     pub(super) fn commented(mut self, comment: Comment) -> Self {
         self.comments.push(comment);
@@ -146,23 +146,23 @@ impl Node {
     fn collect_notes(&self, notes: &mut Vec<Note>) {
         notes.extend(self.comments.iter().filter_map(Comment::note).cloned());
         match &self.value {
-            Value::Text(_) | Value::Bare(_) => {}
-            Value::List(items) => items.iter().for_each(|item| item.collect_notes(notes)),
-            Value::Map(map) => map.collect_notes(notes),
+            YamlValue::Text(_) | YamlValue::Bare(_) => {}
+            YamlValue::List(items) => items.iter().for_each(|item| item.collect_notes(notes)),
+            YamlValue::Map(map) => map.collect_notes(notes),
         }
     }
 
     /// The value in one line. `None` if it has comments inside, or is longer than `width`.
     fn flow(&self, width: usize) -> Option<String> {
         let text = match &self.value {
-            Value::Text(text) => scalar(text),
-            Value::Bare(text) => text.clone(),
-            Value::List(items) => {
+            YamlValue::Text(text) => scalar(text),
+            YamlValue::Bare(text) => text.clone(),
+            YamlValue::List(items) => {
                 let items: Option<Vec<_>> = items.iter().map(|item| item.inner_flow(width)).collect();
                 format!("[{}]", items?.join(", "))
             }
-            Value::Map(Map(entries)) if entries.is_empty() => "{}".to_owned(),
-            Value::Map(Map(entries)) => {
+            YamlValue::Map(Map(entries)) if entries.is_empty() => "{}".to_owned(),
+            YamlValue::Map(Map(entries)) => {
                 let entry = |(key, node): &(String, Self)| {
                     Some(format!("{}: {}", scalar(key), node.inner_flow(width)?))
                 };
@@ -177,45 +177,45 @@ impl Node {
     }
 }
 
-impl From<Value> for Node {
-    fn from(value: Value) -> Self {
+impl From<YamlValue> for YamlNode {
+    fn from(value: YamlValue) -> Self {
         Self { comments: Vec::new(), value }
     }
 }
 
-impl From<&str> for Node {
+impl From<&str> for YamlNode {
     fn from(text: &str) -> Self {
-        Value::Text(text.to_owned()).into()
+        YamlValue::Text(text.to_owned()).into()
     }
 }
 
-impl From<String> for Node {
+impl From<String> for YamlNode {
     fn from(text: String) -> Self {
-        Value::Text(text).into()
+        YamlValue::Text(text).into()
     }
 }
 
-impl From<u64> for Node {
+impl From<u64> for YamlNode {
     fn from(number: u64) -> Self {
-        Value::Bare(number.to_string()).into()
+        YamlValue::Bare(number.to_string()).into()
     }
 }
 
-impl From<bool> for Node {
+impl From<bool> for YamlNode {
     fn from(value: bool) -> Self {
-        Value::Bare(value.to_string()).into()
+        YamlValue::Bare(value.to_string()).into()
     }
 }
 
-impl From<Map> for Node {
+impl From<Map> for YamlNode {
     fn from(map: Map) -> Self {
-        Value::Map(map).into()
+        YamlValue::Map(map).into()
     }
 }
 
-impl<N: Into<Node>> From<Vec<N>> for Node {
+impl<N: Into<YamlNode>> From<Vec<N>> for YamlNode {
     fn from(items: Vec<N>) -> Self {
-        Value::List(items.into_iter().map(Into::into).collect()).into()
+        YamlValue::List(items.into_iter().map(Into::into).collect()).into()
     }
 }
 
@@ -257,7 +257,7 @@ fn write_comments(out: &mut String, comments: &[Comment], indentation: usize) {
 }
 
 /// Writes `key: value`. A value of the top level is in one line only if there are only scalars in it.
-fn write_entry(out: &mut String, key: &str, node: &Node, indentation: usize) {
+fn write_entry(out: &mut String, key: &str, node: &YamlNode, indentation: usize) {
     let key = scalar(key);
     let begin = format!("{:indentation$}{key}:", "");
     let room = WIDTH.saturating_sub(begin.chars().count() + 1);
@@ -265,11 +265,11 @@ fn write_entry(out: &mut String, key: &str, node: &Node, indentation: usize) {
     let flow = if is_section { None } else { node.flow(room) };
     match (&node.value, flow) {
         (_, Some(flow)) => out.push_str(&format!("{begin} {flow}\n")),
-        (Value::List(items), None) if !items.is_empty() => {
+        (YamlValue::List(items), None) if !items.is_empty() => {
             out.push_str(&format!("{begin}\n"));
             write_items(out, items, indentation + INDENTATION);
         }
-        (Value::Map(Map(entries)), None) if !entries.is_empty() => {
+        (YamlValue::Map(Map(entries)), None) if !entries.is_empty() => {
             out.push_str(&format!("{begin}\n"));
             for (key, node) in entries {
                 write_comments(out, &node.comments, indentation + INDENTATION);
@@ -281,21 +281,21 @@ fn write_entry(out: &mut String, key: &str, node: &Node, indentation: usize) {
 }
 
 /// Whether this has lists or mappings in it.
-fn is_structured(node: &Node) -> bool {
-    let is_collection = |node: &Node| matches!(node.value, Value::List(_) | Value::Map(_));
+fn is_structured(node: &YamlNode) -> bool {
+    let is_collection = |node: &YamlNode| matches!(node.value, YamlValue::List(_) | YamlValue::Map(_));
     match &node.value {
-        Value::Text(_) | Value::Bare(_) => false,
-        Value::List(items) => items.iter().any(is_collection),
-        Value::Map(Map(entries)) => entries.iter().any(|(_, node)| is_collection(node)),
+        YamlValue::Text(_) | YamlValue::Bare(_) => false,
+        YamlValue::List(items) => items.iter().any(is_collection),
+        YamlValue::Map(Map(entries)) => entries.iter().any(|(_, node)| is_collection(node)),
     }
 }
 
-fn write_items(out: &mut String, items: &[Node], indentation: usize) {
+fn write_items(out: &mut String, items: &[YamlNode], indentation: usize) {
     for item in items {
         write_comments(out, &item.comments, indentation);
         let room = WIDTH.saturating_sub(indentation + 2);
         match (&item.value, item.flow(room)) {
-            (Value::Map(Map(entries)), None) if !entries.is_empty() => {
+            (YamlValue::Map(Map(entries)), None) if !entries.is_empty() => {
                 let mut block = String::new();
                 for (key, node) in entries {
                     write_comments(&mut block, &node.comments, indentation + INDENTATION);
@@ -308,7 +308,7 @@ fn write_items(out: &mut String, items: &[Node], indentation: usize) {
                     false => out.push_str(&format!("{begin} {}", block.trim_start())),
                 }
             }
-            (Value::List(items), None) if !items.is_empty() => {
+            (YamlValue::List(items), None) if !items.is_empty() => {
                 out.push_str(&format!("{:indentation$}-\n", ""));
                 write_items(out, items, indentation + INDENTATION);
             }
@@ -384,7 +384,7 @@ mod tests {
     use serde_json::Value as Json;
 
     use super::*;
-    use crate::offline::convert::Place;
+    use crate::offline::convert::SourceLine;
 
     /// Reads as `config` does.
     fn read(text: &str) -> Json {
@@ -428,17 +428,18 @@ mod tests {
 
     #[test]
     fn long_entries_are_blocks_and_short_ones_are_not() {
-        let note = Note { place: Place { file: "a".into(), line: 1 }, text: "no equal ".repeat(20) };
+        let note = Note { place: SourceLine { file: "a".into(), line: 1 }, text: "no equal ".repeat(20) };
         let long = Map::new()
             .with("path", "/*")
             .with("methods", vec!["GET", "POST"])
             .with("rewrite", Map::new().with("path", "/x".repeat(30)))
             .with("list", vec!["a".repeat(60), "b".repeat(60)]);
-        let commented =
-            Node::from(Map::new().with("b", Node::from("c").commented(Comment::Plain("why\nnot".into()))));
+        let commented = YamlNode::from(
+            Map::new().with("b", YamlNode::from("c").commented(Comment::Plain("why\nnot".into()))),
+        );
         let sections = Map::new()
             .with("short", Map::new().with("a", 1).with("b", true))
-            .with("routes", vec![Node::from(long).commented(Comment::Unconverted(note)), commented]);
+            .with("routes", vec![YamlNode::from(long).commented(Comment::Unconverted(note)), commented]);
         let expected = format!(
             "short: {{ a: 1, b: true }}\n\nroutes:\n  # a:1: {a}no\n  #   equal {b}no equal\n  - path: /*\n    \
              methods: [GET, POST]\n    rewrite: {{ path: {x} }}\n    list:\n      - {l}\n      - {m}\n  -\n    \
@@ -460,7 +461,7 @@ mod tests {
             let map = Map::new()
                 .with(&key, text.as_str())
                 .with("list", vec![text.as_str(), plain.as_str()])
-                .with("deep", vec![Node::from(Map::new().with(&plain, plain.as_str()).with("long", "x".repeat(120)))]);
+                .with("deep", vec![YamlNode::from(Map::new().with(&plain, plain.as_str()).with("long", "x".repeat(120)))]);
             let found = read(&document(&[Comment::Plain(text.clone())], &map));
             let name = |key: &str| key.replace("${", "$${");
             if key != "list" && key != "deep" {

@@ -18,7 +18,7 @@ use crate::{
 
 /// The decisions of a second configuration, and how they differ from those of the first.
 #[derive(Debug, Serialize)]
-pub struct Comparison {
+pub struct ReplayComparison {
     /// The file of the second configuration.
     pub config: String,
     /// As in [`Report`].
@@ -53,12 +53,12 @@ pub struct ChangedClient {
 
 /// The differences so far.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
-    clients: HashMap<CompactString, Changed, FixedState>,
+pub(super) struct VerdictChanges {
+    clients: HashMap<CompactString, VerdictChange, FixedState>,
 }
 
 #[derive(Debug, Default)]
-struct Changed {
+struct VerdictChange {
     newly_denied: u64,
     freed: u64,
     /// Indices of policies.
@@ -68,14 +68,14 @@ struct Changed {
     last: i64,
 }
 
-impl Changes {
+impl VerdictChanges {
     /// Adds the verdicts of both configurations on a request.
     pub(super) fn add(&mut self, request: &LoggedRequest, first: Decided, second: Decided) {
         let (Some(before), Some(after)) = (passes(first.verdict), passes(second.verdict)) else { return };
         if before == after {
             return;
         }
-        let new = || Changed { first: request.time, ..Changed::default() };
+        let new = || VerdictChange { first: request.time, ..VerdictChange::default() };
         let changed = self.clients.entry(client(request)).or_insert_with(new);
         changed.last = request.time;
         let (count, policies, policy) = if before {
@@ -90,12 +90,12 @@ impl Changes {
     }
 
     /// The comparison with the second configuration, named `config`.
-    pub(super) fn comparison(self, config: &str, first: &Report, second: Report) -> Comparison {
+    pub(super) fn comparison(self, config: &str, first: &Report, second: Report) -> ReplayComparison {
         let names = |of: &[PolicyReport], indices: Vec<usize>| {
             let name = |index| of.get(index).map(|policy: &PolicyReport| policy.policy.clone());
             indices.into_iter().filter_map(name).collect()
         };
-        let client = |(client, changed): (CompactString, Changed)| ChangedClient {
+        let client = |(client, changed): (CompactString, VerdictChange)| ChangedClient {
             client: client.into(),
             newly_denied: changed.newly_denied,
             freed: changed.freed,
@@ -109,7 +109,7 @@ impl Changes {
             let changed = |client: &ChangedClient| Reverse(client.newly_denied + client.freed);
             (changed(a), &a.client).cmp(&(changed(b), &b.client))
         });
-        Comparison {
+        ReplayComparison {
             config: config.to_owned(),
             denied: second.denied,
             shadow_denied: second.shadow_denied,

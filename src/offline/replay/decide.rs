@@ -27,8 +27,8 @@ use crate::{
         Rules,
         explain::assume_host,
         steps::{
-            Caller, CheckInputs, Checks, CorsResponse, LeaseTokens, RefusedBy, RequestContext, RequestFacts,
-            SkipReason, VariantRef, admit, distinct_detail, find,
+            CheckInputs, Checks, CorsResponse, LeaseTokens, RefusedBy, RequestContext, RequestFacts,
+            SkipReason, StepHost, VariantRef, admit, distinct_detail, find,
         },
     },
     router::Target,
@@ -484,7 +484,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
     }
 }
 
-impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, S, F> {
+impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> StepHost<'r> for Replayed<'_, 'r, S, F> {
     fn note_refusal(
         &mut self,
         refused: RefusedBy,

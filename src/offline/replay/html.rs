@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{ChangedClient, Closeness, Comparison, LimitedKey, Minute, PolicyReport, Report, Timeline};
+use super::{ChangedClient, Closeness, LimitedKey, Minute, PolicyReport, ReplayComparison, Report, Timeline};
 use crate::text::{count, printable, thousands};
 
 const STYLE: &str = include_str!("report.css");
@@ -175,8 +175,8 @@ fn limited(keys: &[LimitedKey], most_rows: usize) -> Markup {
     }
 }
 
-fn compared(comparison: &Comparison, most_rows: usize) -> Markup {
-    let Comparison { config, newly_denied, freed, clients, policies: others, .. } = comparison;
+fn compared(comparison: &ReplayComparison, most_rows: usize) -> Markup {
+    let ReplayComparison { config, newly_denied, freed, clients, policies: others, .. } = comparison;
     html! {
         h2 { "With " bdi { (printable(config)) } }
         p { (count(*newly_denied, "request")) " newly denied, " (count(*freed, "request")) " freed." }

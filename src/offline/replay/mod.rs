@@ -1,7 +1,7 @@
 //! `tollgate replay`: which clients the policies would have limited, according to access logs of any proxy.
 //!
-//! [`replay`] decides on each request, in the order of arrival. A `Tally` counts the decisions,
-//! and becomes a [`Report`]. With a second configuration, `Changes` notes where the two decide differently.
+//! [`replay`] decides on each request, in the order of arrival. A `ReplayTally` counts the decisions,
+//! and becomes a [`Report`]. With a second configuration, `VerdictChanges` notes where the two decide differently.
 
 mod changes;
 mod decide;
@@ -11,13 +11,13 @@ mod tally;
 
 use std::sync::Arc;
 
-pub use changes::{ChangedClient, Comparison};
+pub use changes::{ChangedClient, ReplayComparison};
 pub(super) use decide::{Replay, ReplayedCheck, ReplayedVerdict, policies};
 pub use html::page;
 pub use report::{Closeness, LimitedKey, Minute, PolicyReport, Report, Timeline, TimelineBar};
 
-use changes::Changes;
-use tally::Tally;
+use changes::VerdictChanges;
+use tally::ReplayTally;
 
 use crate::{
     config::model::Config,
@@ -61,9 +61,10 @@ pub async fn replay(
     mut logs: LogReader,
 ) -> Result<Report, ReplayError> {
     let setup = Setup::new(config)?;
-    let mut run = Run::new(&setup);
+    let mut run = ReplayRun::new(&setup);
     let other = other.map(|(name, config)| Ok::<_, ReplayError>((name, Setup::new(config)?))).transpose()?;
-    let mut compared = other.as_ref().map(|(name, setup)| (name, Run::new(setup), Changes::default()));
+    let mut compared =
+        other.as_ref().map(|(name, setup)| (name, ReplayRun::new(setup), VerdictChanges::default()));
     while let Some(request) = logs.next_request()? {
         if let Some((_, other, changes)) = &mut compared {
             let again = other.decide(request.clone()).await?;
@@ -108,10 +109,10 @@ impl Setup {
 }
 
 /// A replay in progress, and its counts.
-struct Run<'s> {
+struct ReplayRun<'s> {
     setup: &'s Setup,
     replay: Replay<'s, MemoryStore>,
-    tally: Tally,
+    tally: ReplayTally,
 }
 
 /// The verdict on a request.
@@ -122,10 +123,10 @@ struct Decided {
     denied_by: Option<usize>,
 }
 
-impl<'s> Run<'s> {
+impl<'s> ReplayRun<'s> {
     fn new(setup: &'s Setup) -> Self {
         let Setup { rules, store, clock } = setup;
-        Self { setup, replay: Replay::new(rules, store, clock), tally: Tally::new(rules.policies()) }
+        Self { setup, replay: Replay::new(rules, store, clock), tally: ReplayTally::new(rules.policies()) }
     }
 
     async fn decide(&mut self, request: LoggedRequest) -> Result<Decided, ReplayError> {

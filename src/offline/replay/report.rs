@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::changes::Comparison;
+use super::changes::ReplayComparison;
 use crate::{offline::access_logs::UnreadableLines, text::count};
 
 /// The decisions that the policies would have made on all requests of the logs.
@@ -44,7 +44,7 @@ pub struct Report {
     pub keys: Vec<LimitedKey>,
     /// The decisions of another configuration. `None`: there is none to compare with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<ReplayComparison>,
 }
 
 impl Report {

@@ -38,7 +38,7 @@ const STEPS: [i64; 10] = [1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_400, 604_800
 
 /// The decisions so far.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct ReplayTally {
     first: Option<i64>,
     last: i64,
     requests: u64,
@@ -99,7 +99,7 @@ struct MinuteCount {
     requests: u64,
 }
 
-impl Tally {
+impl ReplayTally {
     pub(super) fn new(policies: &[Policy]) -> Self {
         let tally = |policy: &Policy| PolicyTally {
             report: PolicyReport {

@@ -8,9 +8,9 @@ use ipnet::IpNet;
 
 use super::{
     distribution::{Knee, PeakDistribution},
-    evidence::{Appearance, Evidence},
+    evidence::{Appearance, KeyEvidence},
     limits::{is_estimated, limit, needed},
-    measure::Scope,
+    measure::PolicyPeaks,
     peaks::KeyPeaks,
     verify::Verified,
 };
@@ -22,14 +22,14 @@ use crate::config::model::{
 const MAX_OVERRIDES: usize = 20;
 
 /// A policy that may still get overrides.
-pub(super) struct Draft {
+pub(super) struct PolicyDraft {
     pub(super) name: String,
     pub(super) route: String,
     pub(super) methods: Vec<Method>,
     /// The routes that it is for, by their index.
     pub(super) uses: Vec<usize>,
     pub(super) key: KeyRecipe,
-    pub(super) scope: Scope,
+    pub(super) scope: PolicyPeaks,
     /// In ascending order.
     pub(super) windows: Vec<Duration>,
     /// For each window.
@@ -47,7 +47,7 @@ pub(super) struct SharedAddress {
     pub(super) limits: Vec<u64>,
 }
 
-impl Draft {
+impl PolicyDraft {
     /// The policy for the clients of `scope`, whose keys have a peak for each window, and behind these one for each
     /// [`counted_time`](super::limits::counted_time). It spares all clients below a knee, or without one the share `spare`.
     /// `is_spread`: the requests of a second were spread over it.
@@ -55,7 +55,7 @@ impl Draft {
         name: String,
         (route, methods, uses): (String, Vec<Method>, Vec<usize>),
         (key, windows): (&KeyRecipe, &[Duration]),
-        scope: Scope,
+        scope: PolicyPeaks,
         spare: f64,
         is_spread: bool,
     ) -> Self {
@@ -136,7 +136,7 @@ impl Draft {
         }
         let is_shared = |key: &str| {
             let evidence = verified.evidence.get(key);
-            evidence.is_some_and(|evidence: &Evidence| evidence.appearance() == Appearance::Shared)
+            evidence.is_some_and(|evidence: &KeyEvidence| evidence.appearance() == Appearance::Shared)
         };
         let room = MAX_OVERRIDES.saturating_sub(self.overrides.len());
         let shared = self.above().into_iter().filter(|(key, _)| is_shared(key)).filter_map(|(key, peaks)| {

@@ -17,7 +17,7 @@ const MAX_SHARE: f64 = 0.6;
 
 /// The requests of one key.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Evidence {
+pub(super) struct KeyEvidence {
     requests: u64,
     /// Requests by the hash of their user agent.
     agents: HashMap<u64, u64>,
@@ -60,7 +60,7 @@ impl Attributes {
     }
 }
 
-impl Evidence {
+impl KeyEvidence {
     pub(super) fn add(&mut self, Attributes { agent, path, user }: Attributes) {
         self.requests += 1;
         if let Some(agent) = agent

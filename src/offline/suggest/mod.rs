@@ -25,8 +25,8 @@ pub use suggestion::{
 };
 
 use distribution::PeakDistribution;
-use draft::Draft;
-use evidence::Evidence;
+use draft::PolicyDraft;
+use evidence::KeyEvidence;
 use limits::counted_time;
 use measure::{Measured, measure};
 use path_groups::{PathGroup, survey};
@@ -56,7 +56,7 @@ const MAX_GROUPS: usize = 5;
 
 /// What to suggest.
 #[derive(Debug)]
-pub struct Request {
+pub struct SuggestOptions {
     pub key: KeyRecipe,
     /// In ascending order, each once; not empty.
     pub windows: Vec<Duration>,
@@ -105,18 +105,18 @@ impl From<ReadError> for SuggestError {
 /// A log can't be read, has no request or none with the key, or does not fit into the memory.
 pub async fn suggest(
     config: Option<Config>,
-    request: &Request,
+    request: &SuggestOptions,
     open: &dyn Fn() -> Result<LogReader, ReadError>,
     is_rereadable: bool,
 ) -> Result<Suggestion, SuggestError> {
     let existing: Vec<_> =
         config.iter().flat_map(|config| &config.policies).map(|of| of.name.clone()).collect();
-    let Plan { mut config, mut routes, is_whole } = match config {
-        Some(config) => Plan::of_config(config),
+    let MeasuredRoutes { mut config, mut routes, is_whole } = match config {
+        Some(config) => MeasuredRoutes::of_config(config),
         None => {
             check_key(&request.key)?;
             let groups = if is_rereadable { survey(open()?)? } else { Vec::new() };
-            Plan::of_groups(groups)?
+            MeasuredRoutes::of_groups(groups)?
         }
     };
     let uses: Vec<_> = routes.iter().map(|route| route.uses.clone()).collect();
@@ -138,7 +138,7 @@ pub async fn suggest(
         .map(|(scope, route)| {
             let name = unique_name(&route.name(&request.key), &mut names);
             let of_route = (route.path, route.methods, route.uses);
-            Draft::new(
+            PolicyDraft::new(
                 name,
                 of_route,
                 (&request.key, &request.windows),
@@ -154,7 +154,7 @@ pub async fn suggest(
         if is_whole {
             others.extend(remove_needless(&mut drafts));
             // The suggested configuration has no other routes than those with policies of their own.
-            let plan = Plan::of_groups(drafts.iter().skip(1).map(Draft::group).collect())?;
+            let plan = MeasuredRoutes::of_groups(drafts.iter().skip(1).map(PolicyDraft::group).collect())?;
             for (draft, planned) in drafts.iter_mut().zip(plan.routes) {
                 draft.uses = planned.uses;
             }
@@ -173,7 +173,7 @@ pub async fn suggest(
         }
     }
     let (policies, replayed) = verified.unzip();
-    let of_route = |(nth, draft): (usize, &Draft)| {
+    let of_route = |(nth, draft): (usize, &PolicyDraft)| {
         let verified = policies.as_ref().and_then(|policies| policies.get(nth));
         route_of(draft, verified, Some(&draft.name))
     };
@@ -201,7 +201,7 @@ pub async fn suggest(
 }
 
 /// The routes whose requests are measured.
-struct Plan {
+struct MeasuredRoutes {
     config: Config,
     routes: Vec<PlannedRoute>,
     /// Whether the suggestion is a whole configuration.
@@ -216,7 +216,7 @@ struct PlannedRoute {
     is_everything: bool,
 }
 
-impl Plan {
+impl MeasuredRoutes {
     fn of_config(config: Config) -> Self {
         let planned = |(index, route): (usize, &config::model::Route)| PlannedRoute {
             path: route.name.clone(),
@@ -270,7 +270,7 @@ impl PlannedRoute {
     }
 }
 
-impl Draft {
+impl PolicyDraft {
     fn group(&self) -> PathGroup {
         let method = self.methods.first().cloned().unwrap_or_default();
         PathGroup { method, path: self.route.clone() }
@@ -308,10 +308,10 @@ fn unique_name(name: &str, taken: &mut Vec<String>) -> String {
 }
 
 /// Removes the groups of paths that need no limits of their own, and returns them. The first draft is the general policy.
-fn remove_needless(drafts: &mut Vec<Draft>) -> Vec<Draft> {
+fn remove_needless(drafts: &mut Vec<PolicyDraft>) -> Vec<PolicyDraft> {
     let Some(general) = drafts.first() else { return Vec::new() };
     let mut room = MAX_GROUPS;
-    let is_needed = |group: &Draft| {
+    let is_needed = |group: &PolicyDraft| {
         let is_needed = room > 0 && stands_out(group, general);
         room -= usize::from(is_needed);
         is_needed
@@ -325,7 +325,7 @@ fn remove_needless(drafts: &mut Vec<Draft>) -> Vec<Draft> {
 
 /// Whether a group of paths needs limits of its own: its clients need far fewer requests than the general policy admits,
 /// and it changes something; or a client stands out in it that does not stand out in general.
-fn stands_out(group: &Draft, general: &Draft) -> bool {
+fn stands_out(group: &PolicyDraft, general: &PolicyDraft) -> bool {
     if group.scope.keys.len() < MIN_CLIENTS {
         return false;
     }
@@ -341,7 +341,7 @@ fn stands_out(group: &Draft, general: &Draft) -> bool {
 }
 
 /// What the peaks of `draft` are. `name`: that of its policy, if it is suggested.
-fn route_of(draft: &Draft, verified: Option<&Verified>, name: Option<&str>) -> SuggestedRoute {
+fn route_of(draft: &PolicyDraft, verified: Option<&Verified>, name: Option<&str>) -> SuggestedRoute {
     let tiers = draft.tiers(&draft.limits);
     let windows = draft.windows.iter().zip(&draft.peaks).zip(&draft.knees).zip(&draft.limits).zip(&tiers);
     let windows = windows.map(|((((window, peaks), knee), &limit), tier)| {
@@ -362,7 +362,7 @@ fn route_of(draft: &Draft, verified: Option<&Verified>, name: Option<&str>) -> S
     }
 }
 
-fn policy_of(draft: &Draft, verified: Option<&Verified>, name: &str) -> SuggestedPolicy {
+fn policy_of(draft: &PolicyDraft, verified: Option<&Verified>, name: &str) -> SuggestedPolicy {
     let above = draft.above();
     let texts = |limits: &[u64]| draft.tiers(limits).iter().flatten().map(ToString::to_string).collect();
     let overrides = draft.overrides.iter().filter_map(|other| {
@@ -396,10 +396,10 @@ fn client_above(key: &str, peaks: &KeyPeaks, windows: usize, verified: Option<&V
         requests: peaks.requests,
         peaks: peaks.peaks().take(windows).collect(),
         denied: verified.map(|verified| verified.denied.get(key).copied().unwrap_or(0)),
-        user_agents: evidence.map(Evidence::agents),
-        paths: evidence.map(Evidence::paths),
-        users: evidence.map(Evidence::users),
-        looks_like: evidence.map_or(Appearance::Unknown, Evidence::appearance),
+        user_agents: evidence.map(KeyEvidence::agents),
+        paths: evidence.map(KeyEvidence::paths),
+        users: evidence.map(KeyEvidence::users),
+        looks_like: evidence.map_or(Appearance::Unknown, KeyEvidence::appearance),
     }
 }
 

@@ -6,8 +6,8 @@ use compact_str::CompactString;
 
 use super::{
     SuggestError,
-    draft::Draft,
-    evidence::{Attributes, Evidence},
+    draft::PolicyDraft,
+    evidence::{Attributes, KeyEvidence},
     measure::set_policies,
     suggestion::ReplayedSuggestion,
     walk::{Visitor, walk},
@@ -31,7 +31,7 @@ pub(super) struct Verified {
     /// The requests that it denied, by key.
     pub(super) denied: HashMap<CompactString, u64>,
     /// About the clients above its limits, as far as they are watched.
-    pub(super) evidence: HashMap<CompactString, Evidence>,
+    pub(super) evidence: HashMap<CompactString, KeyEvidence>,
 }
 
 /// Replays the policies of `drafts` on the routes of `config`, which have no others.
@@ -40,16 +40,16 @@ pub(super) struct Verified {
 /// A log can't be read again.
 pub(super) async fn verify(
     mut config: Config,
-    drafts: &[Draft],
+    drafts: &[PolicyDraft],
     mut logs: LogReader,
 ) -> Result<(Vec<Verified>, ReplayedSuggestion), SuggestError> {
     let uses: Vec<_> = drafts.iter().map(|draft| draft.uses.clone()).collect();
-    set_policies(&mut config, drafts.iter().map(Draft::shared_policy).collect(), &uses);
-    let watched = |draft: &Draft| {
+    set_policies(&mut config, drafts.iter().map(PolicyDraft::shared_policy).collect(), &uses);
+    let watched = |draft: &PolicyDraft| {
         let overridden = draft.overrides.iter().map(|other| &other.key);
         let above = draft.above();
         let keys = above.iter().map(|(key, _)| *key).take(MAX_WATCHED).chain(overridden);
-        let evidence = keys.map(|key| (key.clone(), Evidence::default())).collect();
+        let evidence = keys.map(|key| (key.clone(), KeyEvidence::default())).collect();
         Verified { evidence, ..Verified::default() }
     };
     let clock = Arc::new(ManualClock::default());

@@ -72,12 +72,12 @@ struct StoredRequest {
 
 /// The texts of a client, each once.
 #[derive(Default)]
-struct Texts<'a> {
+struct TextTable<'a> {
     all: Vec<&'a str>,
     known: HashMap<&'a str, u32>,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> TextTable<'a> {
     fn index_of(&mut self, text: &'a str) -> u32 {
         *self.known.entry(text).or_insert_with(|| {
             self.all.push(text);
@@ -179,7 +179,7 @@ fn encode_counts(client: &SharedClient) -> Vec<u8> {
 }
 
 fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
-    let mut texts = Texts::default();
+    let mut texts = TextTable::default();
     let index = |policy: usize| u32::try_from(policy).unwrap_or(u32::MAX);
     let before_last = |time: i64| snapshot.last.saturating_sub(time);
     let limits = snapshot

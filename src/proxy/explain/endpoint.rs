@@ -8,7 +8,7 @@ use crate::{
     identity::{RequestAttributes, identifier},
     proxy::affinity::balancing_key,
     router::cookies,
-    upstream::{HostId, KeyHash, SharedUpstream, UpstreamHost},
+    upstream::{AffinityHash, HostId, SharedUpstream, UpstreamHost},
 };
 
 /// The endpoint that a cookie or a hash ties the request to. `None`: any may get it.
@@ -33,7 +33,7 @@ fn named_by_cookie(
 fn owner_of_key(upstream: &SharedUpstream, attributes: &RequestAttributes<'_>) -> Option<ExplainedEndpoint> {
     let Upstream { balance: Balance::Hash(recipe), .. } = &upstream.config else { return None };
     let key = balancing_key(recipe, attributes)?;
-    let owner = upstream.owner_of_key(KeyHash::new(&key), Instant::now())?;
+    let owner = upstream.owner_of_key(AffinityHash::new(&key), Instant::now())?;
     let lacks = match identifier(recipe, attributes) {
         Some(_) => String::new(),
         None => format!(", since the request has no {recipe}"),

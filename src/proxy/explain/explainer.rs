@@ -24,11 +24,11 @@ use crate::{
         credential::CredentialFault,
         outcome::{Outcomes, tightest},
         placeholders::PlaceholderValues,
-        request_context::{Found, RequestContext, RequestFacts},
+        request_context::{FoundRoute, RequestContext, RequestFacts},
         reservation::LeaseTokens,
         route_reply::{LocalReply, ReplyOrigin, location},
         rules::Rules,
-        steps::{Caller, RefusedBy, ResponseSource, admit, check_optional_key, find, has_optional_key},
+        steps::{RefusedBy, ResponseSource, StepHost, admit, check_optional_key, find, has_optional_key},
     },
     router::{Rejection, Target},
     upstream::SharedUpstream,
@@ -151,7 +151,7 @@ impl<S: Store> Explainer<'_, S> {
     async fn explain_found(
         &mut self,
         facts: &RequestFacts<'_>,
-        found: &Found,
+        found: &FoundRoute,
         upstreams: &[Arc<SharedUpstream>],
     ) {
         let (rules, headers) = (self.rules, &facts.request.headers);
@@ -328,7 +328,7 @@ impl<S: Store> Explainer<'_, S> {
     }
 }
 
-impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
+impl<'r, S: Store> StepHost<'r> for Explainer<'_, S> {
     fn note_refusal(
         &mut self,
         refused: RefusedBy,

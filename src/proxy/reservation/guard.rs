@@ -108,14 +108,14 @@ impl ReservedCost {
 /// A request's reservation. Its task releases it when the last clone of this guard is dropped; nothing waits for
 /// that.
 #[derive(Debug)]
-pub(in crate::proxy) struct ReservationGuard(Rc<Progress>);
+pub(in crate::proxy) struct ReservationGuard(Rc<ReservationStage>);
 
 /// The progress of the request, for the reservation's task.
 #[derive(Debug)]
-pub(super) struct RequestProgress(Rc<Progress>);
+pub(super) struct RequestProgress(Rc<ReservationStage>);
 
 #[derive(Debug)]
-struct Progress {
+struct ReservationStage {
     stage: Cell<RequestStage>,
     /// Whether the task has not seen this stage.
     is_new: Cell<bool>,
@@ -134,7 +134,7 @@ struct Progress {
     line: RefCell<Option<(ComposedLine, Rc<WorkerTelemetry>)>>,
 }
 
-impl Progress {
+impl ReservationStage {
     /// Writes the line that waits for the cost.
     fn write_line(&self) {
         if let Some((line, telemetry)) = self.line.take()
@@ -161,7 +161,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ReservationStage {
     fn drop(&mut self) {
         self.write_line();
     }
@@ -220,7 +220,7 @@ impl Drop for ReservationGuard {
 impl ReservationGuard {
     /// A guard, and the progress of its request. `costs`: those that the response tells.
     pub(super) fn new(costs: Box<[ReservedCost]>) -> (Self, RequestProgress) {
-        let progress = Rc::new(Progress {
+        let progress = Rc::new(ReservationStage {
             stage: Cell::new(RequestStage::Unsent),
             is_new: Cell::new(false),
             guards: Cell::new(1),

@@ -7,7 +7,7 @@ use rmp::{decode, encode};
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{description::PolicyDescription, entry, failure::Failure, key, key_set::KeySet, reply};
+use super::{description::PolicyDescription, entry, failure::Failure, key, key_set::LimitKeys, reply};
 use crate::limit::{
     Check, Policy, Taken,
     algorithm::{AlgorithmDescription, DetailKind},
@@ -57,8 +57,8 @@ pub(super) struct Batch {
     /// The deadline of the first of them.
     pub(super) deadline: Instant,
     /// Keys whose state is a string, which the script reads with one MGET, and the other keys.
-    string_keys: KeySet,
-    other_keys: KeySet,
+    string_keys: LimitKeys,
+    other_keys: LimitKeys,
     /// The policies; requests refer to them by position.
     policies: SmallVec<[PolicyDescription; 4]>,
     /// Settlements, which the script does before all decisions.
@@ -67,7 +67,7 @@ pub(super) struct Batch {
     settlement_waiters: Vec<oneshot::Sender<DecisionReply>>,
     /// The limits of all requests, and the details.
     requests: PackedValues,
-    runs: Vec<Run>,
+    runs: Vec<SamePolicies>,
     waiters: Vec<Waiter>,
     /// Numbers in the reply, after the first two.
     reply_len: usize,
@@ -77,7 +77,7 @@ pub(super) struct Batch {
 
 /// Successive requests that differ in their limits alone: the script looks up their policies once.
 #[derive(Debug)]
-struct Run {
+struct SamePolicies {
     requests: u64,
     /// The policy and the cost of each check of a request.
     terms: SmallVec<[Terms; 2]>,
@@ -145,8 +145,8 @@ impl Batch {
         Self {
             scope,
             deadline,
-            string_keys: KeySet::default(),
-            other_keys: KeySet::default(),
+            string_keys: LimitKeys::default(),
+            other_keys: LimitKeys::default(),
             policies: SmallVec::new(),
             settlements: PackedValues::default(),
             settlement_count: 0,
@@ -190,7 +190,7 @@ impl Batch {
                 run.requests += 1;
                 run.end = end;
             }
-            _ => self.runs.push(Run { requests: 1, terms, end }),
+            _ => self.runs.push(SamePolicies { requests: 1, terms, end }),
         }
         self.reply_len += 1 + numbers;
         let (sender, receiver) = oneshot::channel();
@@ -321,7 +321,7 @@ impl Batch {
         packed.bytes.extend_from_slice(&head.bytes);
         packed.bytes.extend_from_slice(&self.settlements.bytes);
         let mut begin = 0;
-        for Run { requests, terms, end } in &self.runs {
+        for SamePolicies { requests, terms, end } in &self.runs {
             packed.put(*requests);
             packed.put(terms.len() as u64);
             for &each in terms {

@@ -9,14 +9,14 @@ static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::f
 
 /// Keys in the order of their first use.
 #[derive(Debug, Default)]
-pub(super) struct KeySet {
+pub(super) struct LimitKeys {
     /// The concatenated keys.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     known: HashTable<usize>,
 }
 
-impl KeySet {
+impl LimitKeys {
     /// The number, from 1, of the key that `write` appends.
     pub(super) fn number_of(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> i64 {
         let Self { bytes, ends, known } = self;
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_key_has_one_number_however_often_it_comes() {
-        let mut keys = KeySet::default();
+        let mut keys = LimitKeys::default();
         let mut number = |key: &str| keys.number_of(|bytes| bytes.extend_from_slice(key.as_bytes()));
         assert_eq!(["a", "bc", "a", "", "b", "bc", "c"].map(&mut number), [1, 2, 1, 3, 4, 2, 5]);
         for i in 0..200 {

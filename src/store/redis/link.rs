@@ -77,7 +77,7 @@ pub(super) struct SendRounds {
     /// Batches of this round in flight.
     in_flight: Cell<usize>,
     /// Links with requests that wait for the next round.
-    waiting: RefCell<Vec<Rc<Inner>>>,
+    waiting: RefCell<Vec<Rc<LinkState>>>,
 }
 
 impl SendRounds {
@@ -92,7 +92,7 @@ impl SendRounds {
     }
 
     /// Whether a link has to wait for the next round, which will start it.
-    fn must_wait(&self, link: &Rc<Inner>) -> bool {
+    fn must_wait(&self, link: &Rc<LinkState>) -> bool {
         if self.in_flight.get() == 0 {
             return false;
         }
@@ -124,9 +124,9 @@ impl Drop for RoundGuard<'_> {
 
 /// A link, which belongs to one thread.
 #[derive(Clone)]
-pub(super) struct NodeLink(Rc<Inner>);
+pub(super) struct NodeLink(Rc<LinkState>);
 
-pub(super) struct Inner {
+pub(super) struct LinkState {
     config: Rc<LinkConfig>,
     node: Arc<RedisNode>,
     pool: Pool<Manager>,
@@ -179,7 +179,7 @@ impl NodeLink {
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(Manager(node.server.clone()));
-        Self(Rc::new(Inner {
+        Self(Rc::new(LinkState {
             config,
             node,
             pool,
@@ -243,7 +243,7 @@ impl NodeLink {
     }
 }
 
-impl Inner {
+impl LinkState {
     fn enqueue(
         &self,
         scope: BatchScope,
@@ -564,10 +564,10 @@ impl Inner {
 struct CountGuard<'a>(&'a Cell<usize>);
 
 /// A sender that waits for the pool. When this is dropped, the other waiting senders check again.
-struct OpeningGuard<'a>(&'a Inner);
+struct OpeningGuard<'a>(&'a LinkState);
 
 impl<'a> OpeningGuard<'a> {
-    fn new(link: &'a Inner) -> Self {
+    fn new(link: &'a LinkState) -> Self {
         link.opening.set(link.opening.get() + 1);
         Self(link)
     }

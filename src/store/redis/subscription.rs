@@ -17,7 +17,7 @@ const PING: Duration = Duration::from_secs(5);
 const TOO_LATE: &str = "it timed out";
 
 /// A confirmed subscription.
-pub(crate) struct Subscription {
+pub(crate) struct ConfirmedSubscription {
     connection: PubSub,
     progress: Arc<ConnectionProgress>,
 }
@@ -27,19 +27,19 @@ impl Server {
     ///
     /// # Errors
     /// The reason, as text.
-    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscription, String> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<ConfirmedSubscription, String> {
         let subscribe = async {
             let (stream, progress) = open_stream(self.info(), self.tls()).await?;
             let mut connection = PubSub::new(self.info().redis_settings(), stream).await?;
             connection.subscribe(channel).await?;
-            Ok::<_, RedisError>(Subscription { connection, progress })
+            Ok::<_, RedisError>(ConfirmedSubscription { connection, progress })
         };
         let subscribed = timeout(self.connect_timeout(), subscribe).await.map_err(|_| TOO_LATE)?;
         subscribed.map_err(|error| error_hint::describe(&error))
     }
 }
 
-impl Subscription {
+impl ConfirmedSubscription {
     /// Passes messages on until the connection ends.
     ///
     /// # Errors

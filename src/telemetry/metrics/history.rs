@@ -15,7 +15,7 @@ use super::{
 
 /// One point of a [`RouteHistory`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Sample {
+pub struct HistoryPoint {
     /// Completed requests.
     pub requests: u64,
     /// Requests that a policy or a ban denied.
@@ -30,13 +30,13 @@ pub struct Sample {
 /// The history of one route, and its counters at the last sample.
 #[derive(Debug, Clone, Default)]
 pub struct RouteHistory {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<HistoryPoint>,
     last: RouteCounters,
 }
 
 impl RouteHistory {
     /// Oldest first; at most [`History::LENGTH`].
-    pub fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
+    pub fn samples(&self) -> impl ExactSizeIterator<Item = &HistoryPoint> {
         self.samples.iter()
     }
 
@@ -139,7 +139,7 @@ impl Metrics {
 }
 
 /// The difference of two readings of the counters.
-fn difference(before: &RouteCounters, now: &RouteCounters) -> Sample {
+fn difference(before: &RouteCounters, now: &RouteCounters) -> HistoryPoint {
     let old = |bucket: usize| before.duration.get(bucket).map_or(0, |&(_, count)| count);
     let duration: Vec<(f64, u64)> = now
         .duration
@@ -147,7 +147,7 @@ fn difference(before: &RouteCounters, now: &RouteCounters) -> Sample {
         .enumerate()
         .map(|(bucket, &(bound, count))| (bound, count.saturating_sub(old(bucket))))
         .collect();
-    Sample {
+    HistoryPoint {
         requests: duration.iter().map(|(_, count)| count).sum(),
         denied: now.denied.saturating_sub(before.denied),
         errors: now.errors - before.errors,

@@ -32,7 +32,7 @@ pub use counter::{Counter, Gauge};
 pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
 pub use endpoints::{AddressFacts, EndpointFacts, EndpointState, ResolutionFacts, StateChange};
 pub use format::ExpositionFormat;
-pub use history::{History, RouteHistory, Sample};
+pub use history::{History, HistoryPoint, RouteHistory};
 pub use key_sets::KeySetFacts;
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology, unavailable_node};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};

@@ -11,12 +11,13 @@ use tollgate::{
             BanRule, Breaker, Calendar, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
             ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments,
             EarlyHints, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HealthCheck, HostHeader,
-            HostPattern, Jwt, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
+            HostPattern, Jwt, KeyPart, KeyRecipe, Listener, Log, LogLevel, MemoryStoreSettings,
             MethodOverride, MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase,
-            PathMatching, PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis,
-            RedisTopology, ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, RoutePolicy,
-            Secret, Segment, Shutdown, Statuses, Sticky, Store, TemplatePart, TimeZone, Timeouts, Tracing,
-            Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+            PathMatching, PathPattern, Policy, Probe, ProcessLogFormat, Protocol, Rate, RateLimitFields,
+            RecordedFields, Redis, RedisTopology, ReplyHeaders, Resolver, Retry, RetryReason, Route,
+            RouteAction, RoutePolicy, Secret, Segment, Shutdown, Statuses, Sticky, StoreSettings,
+            TemplatePart, TimeZone, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users,
+            Workers,
         },
     },
     jwt_keys::JwtAlgorithm,
@@ -66,7 +67,7 @@ fn smallest() -> Config {
         user: vec![],
         api_keys: None,
         plans: vec![],
-        store: Store::default(),
+        store: StoreSettings::default(),
         policies: vec![Arc::new(Policy {
             name: "per-ip".to_owned(),
             algorithm: Algorithm::SlidingLog,
@@ -75,7 +76,7 @@ fn smallest() -> Config {
             tiers: vec![Rate { limit: 100, window: secs(1) }.into()],
             calendar: Calendar { time_zone: TimeZone::UTC, reset_day: 1 },
             on_store_error: OnStoreError::Local,
-            record: Record { keep: 50, retain: secs(3600) },
+            record: RecordedFields { keep: 50, retain: secs(3600) },
             value: None,
             count: None,
             cost: Cost::Fixed(1),
@@ -324,7 +325,7 @@ fn everything_that_is_said_counts() {
     let default = Timeouts { connect: secs(1), response: secs(30), idle: secs(60), total: secs(0) };
     let retry = Retry { max: 3, when: vec![RetryReason::BadGateway, RetryReason::Timeout], budget: 0.5 };
     let default_retry = Retry { max: 1, when: vec![RetryReason::Connect, RetryReason::Refused], budget: 0.2 };
-    let record = Record { keep: 50, retain: secs(3600) };
+    let record = RecordedFields { keep: 50, retain: secs(3600) };
     let rate = |limit, window| Rate { limit, window: secs(window) };
     let route = |name: &str, path, upstream, policies, timeouts| Route {
         name: name.to_owned(),
@@ -401,8 +402,8 @@ fn everything_that_is_said_counts() {
         ],
         api_keys: None,
         plans: vec![],
-        store: Store {
-            memory: MemoryStore { max_keys: 5000, max_bytes: None },
+        store: StoreSettings {
+            memory: MemoryStoreSettings { max_keys: 5000, max_bytes: None },
             redis: Some(Redis {
                 topology: RedisTopology::Url(Secret::new("rediss://app:hunter2-token@redis.internal:6380/3")),
                 user: None,
@@ -445,7 +446,7 @@ fn everything_that_is_said_counts() {
                 missing: Missing::Ip,
                 tiers: [rate(10, 1), rate(120, 60), rate(240, 3600)].map(Into::into).to_vec(),
                 on_store_error: OnStoreError::Local,
-                record: Record { keep: 7, retain: secs(7200) },
+                record: RecordedFields { keep: 7, retain: secs(7200) },
                 ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
             }),
             Arc::new(Policy {
@@ -690,7 +691,7 @@ fn everything_that_is_said_counts() {
             to: Destination::File("/var/log/tollgate.log".into()),
             sample: 0.125,
         },
-        log: Log { level: LogLevel::Debug, format: LogFormat::Json },
+        log: Log { level: LogLevel::Debug, format: ProcessLogFormat::Json },
         tracing: Some(Tracing {
             otlp: "http://collector:4318/otlp/v1/traces".parse().unwrap(),
             sample: 0.005,
@@ -837,7 +838,7 @@ fn redis_needs_its_url_alone() {
         ("${REDIS}", "rediss://app:hunter2@redis.internal:6380/3"),
     ] {
         let config = parse(&format!("store: {{ redis: {{ url: \"{written}\" }} }}\n{SMALLEST}"));
-        let store = Store { redis: Some(redis(url)), ..Store::default() };
+        let store = StoreSettings { redis: Some(redis(url)), ..StoreSettings::default() };
         assert_eq!(config, Config { store, ..smallest() });
         assert!(!format!("{config:?}").contains("://r"), "the URL is printed");
     }

@@ -13,7 +13,7 @@ use http::{
     HeaderMap, HeaderValue,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
-use tollgate::response_cost::{BodyScanner, Found, JsonSum, Unscannable};
+use tollgate::response_cost::{BodyScanner, FoundNumber, JsonSum, Unscannable};
 
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
@@ -34,7 +34,7 @@ fn scan<'p>(
     content_type: &str,
     coding: Option<&str>,
     pieces: impl IntoIterator<Item = &'p [u8]>,
-) -> Found {
+) -> FoundNumber {
     let mut scanner = scanner(sum, content_type, coding).unwrap();
     pieces.into_iter().for_each(|piece| scanner.read(piece));
     scanner.found()

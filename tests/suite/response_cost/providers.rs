@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::response_cost::{Found, JsonSum};
+use tollgate::response_cost::{FoundNumber, JsonSum};
 
 use super::{EVENTS, JSON, gzip, scan};
 
@@ -185,7 +185,7 @@ const GEMINI_EVENTS: &str = "data: {\"candidates\": [{\"content\": {\"parts\": [
 
 /// Asserts what is found in `body`, whole, in any two pieces, and byte by byte, compressed or not.
 #[track_caller]
-fn assert_found(sum: JsonSum, content_type: &str, body: &str, expected: Found) {
+fn assert_found(sum: JsonSum, content_type: &str, body: &str, expected: FoundNumber) {
     let sum = Arc::new(sum);
     for (coding, body) in [(None, body.as_bytes().to_vec()), (Some("gzip"), gzip(body.as_bytes()))] {
         for at in 0..=body.len() {
@@ -203,25 +203,25 @@ fn assert_found(sum: JsonSum, content_type: &str, body: &str, expected: Found) {
 #[test]
 fn openai_tells_all_tokens() {
     let json = "application/json; charset=utf-8";
-    assert_found(JsonSum::openai(), json, OPENAI_CHAT, Found::Number(64));
-    assert_found(JsonSum::openai(), json, OPENAI_RESPONSE, Found::Number(123));
+    assert_found(JsonSum::openai(), json, OPENAI_CHAT, FoundNumber::Number(64));
+    assert_found(JsonSum::openai(), json, OPENAI_RESPONSE, FoundNumber::Number(123));
     let events = "text/event-stream; charset=utf-8";
-    assert_found(JsonSum::openai(), events, OPENAI_STREAM, Found::Nothing);
-    assert_found(JsonSum::openai(), events, OPENAI_STREAM_WITH_USAGE, Found::Number(21));
-    assert_found(JsonSum::openai(), events, OPENAI_RESPONSE_STREAM, Found::Number(48));
+    assert_found(JsonSum::openai(), events, OPENAI_STREAM, FoundNumber::Nothing);
+    assert_found(JsonSum::openai(), events, OPENAI_STREAM_WITH_USAGE, FoundNumber::Number(21));
+    assert_found(JsonSum::openai(), events, OPENAI_RESPONSE_STREAM, FoundNumber::Number(48));
 }
 
 #[test]
 fn anthropic_tells_the_last_of_each_kind_of_tokens() {
-    assert_found(JsonSum::anthropic(), JSON, ANTHROPIC_MESSAGE, Found::Number(2095 + 100 + 20 + 503));
-    assert_found(JsonSum::anthropic(), EVENTS, ANTHROPIC_STREAM, Found::Number(25 + 7 + 15));
+    assert_found(JsonSum::anthropic(), JSON, ANTHROPIC_MESSAGE, FoundNumber::Number(2095 + 100 + 20 + 503));
+    assert_found(JsonSum::anthropic(), EVENTS, ANTHROPIC_STREAM, FoundNumber::Number(25 + 7 + 15));
 }
 
 #[test]
 fn gemini_tells_the_last_total() {
-    assert_found(JsonSum::gemini(), "application/json; charset=UTF-8", GEMINI, Found::Number(1039));
-    assert_found(JsonSum::gemini(), "application/json; charset=UTF-8", GEMINI_ARRAY, Found::Number(12));
-    assert_found(JsonSum::gemini(), EVENTS, GEMINI_EVENTS, Found::Number(13));
+    assert_found(JsonSum::gemini(), "application/json; charset=UTF-8", GEMINI, FoundNumber::Number(1039));
+    assert_found(JsonSum::gemini(), "application/json; charset=UTF-8", GEMINI_ARRAY, FoundNumber::Number(12));
+    assert_found(JsonSum::gemini(), EVENTS, GEMINI_EVENTS, FoundNumber::Number(13));
 }
 
 #[test]
@@ -234,12 +234,12 @@ fn a_stream_tells_what_it_cost_so_far() {
         told.push(scanner.found());
     }
     told.dedup();
-    assert_eq!(told, [33, 40, 47].map(Found::Number));
+    assert_eq!(told, [33, 40, 47].map(FoundNumber::Number));
 }
 
 #[test]
 fn a_preset_finds_nothing_in_the_responses_of_another_provider() {
-    assert_found(JsonSum::gemini(), JSON, OPENAI_CHAT, Found::Nothing);
-    assert_found(JsonSum::anthropic(), JSON, GEMINI, Found::Nothing);
-    assert_found(JsonSum::openai(), EVENTS, ANTHROPIC_STREAM, Found::Nothing);
+    assert_found(JsonSum::gemini(), JSON, OPENAI_CHAT, FoundNumber::Nothing);
+    assert_found(JsonSum::anthropic(), JSON, GEMINI, FoundNumber::Nothing);
+    assert_found(JsonSum::openai(), EVENTS, ANTHROPIC_STREAM, FoundNumber::Nothing);
 }

@@ -9,7 +9,7 @@ use serde::{
     de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
-use tollgate::response_cost::{Found, JsonNumber, JsonPath, JsonSum, MAX_NUMBER, Unscannable};
+use tollgate::response_cost::{FoundNumber, JsonNumber, JsonPath, JsonSum, MAX_NUMBER, Unscannable};
 
 use super::{EVENTS, JSON, LINES, gzip, pieces, scan, scanner};
 
@@ -28,7 +28,7 @@ fn sum() -> Arc<JsonSum> {
 /// The numbers that serde_json finds, in their order in the text.
 #[derive(Default)]
 struct Oracle {
-    last: HashMap<usize, Found>,
+    last: HashMap<usize, FoundNumber>,
 }
 
 impl Oracle {
@@ -38,12 +38,12 @@ impl Oracle {
         let _ended = walk.deserialize(&mut serde_json::Deserializer::from_str(text));
     }
 
-    fn total(&self) -> Found {
-        if self.last.values().any(|found| *found == Found::Unusable) {
-            return Found::Unusable;
+    fn total(&self) -> FoundNumber {
+        if self.last.values().any(|found| *found == FoundNumber::Unusable) {
+            return FoundNumber::Unusable;
         }
         let numbers = self.last.iter().filter_map(|(index, found)| Some(found.number()? * NUMBERS[*index].1));
-        if self.last.is_empty() { Found::Nothing } else { Found::Number(numbers.sum()) }
+        if self.last.is_empty() { FoundNumber::Nothing } else { FoundNumber::Number(numbers.sum()) }
     }
 }
 
@@ -66,7 +66,7 @@ enum Place {
 impl Walk<'_> {
     fn number<E>(self, number: f64) -> Result<(), E> {
         let is_usable = number.fract() == 0.0 && (0.0..=MAX_NUMBER as f64).contains(&number);
-        let found = if is_usable { Found::Number(number as u64) } else { Found::Unusable };
+        let found = if is_usable { FoundNumber::Number(number as u64) } else { FoundNumber::Unusable };
         for (index, (paths, _)) in NUMBERS.iter().enumerate() {
             if let Place::Path(names) = &self.place
                 && paths.iter().any(|path| path.split('.').eq(names))
@@ -188,7 +188,7 @@ fn lengths() -> impl Strategy<Value = Vec<usize>> {
 
 /// What is found in these pieces, also if they are compressed.
 #[track_caller]
-fn found(content_type: &str, body: &[u8], lengths: &[usize]) -> Found {
+fn found(content_type: &str, body: &[u8], lengths: &[usize]) -> FoundNumber {
     let found = scan(&sum(), content_type, None, pieces(body, lengths));
     assert_eq!(scan(&sum(), content_type, Some("gzip"), pieces(&gzip(body), lengths)), found, "with gzip");
     found
@@ -301,7 +301,7 @@ proptest! {
 
 /// What is found in a text.
 #[track_caller]
-fn assert_finds(text: &str, expected: Found) {
+fn assert_finds(text: &str, expected: FoundNumber) {
     for lengths in [&[usize::MAX][..], &[1], &[3]] {
         assert_eq!(found(JSON, text.as_bytes(), lengths), expected, "{text}");
     }
@@ -313,78 +313,78 @@ fn numbers_are_whole_and_not_too_great() {
     for (text, expected) in
         [("0", 0), ("1000000000", MAX_NUMBER), ("1e9", MAX_NUMBER), ("12.00", 12), ("1.5e1", 15)]
     {
-        number(text, Found::Number(expected));
+        number(text, FoundNumber::Number(expected));
     }
     for text in ["-1", "1.5", "1000000001", "1e10", "1e400", "99999999999999999999999", "1-2", "--1", "1e"] {
-        number(text, Found::Unusable);
+        number(text, FoundNumber::Unusable);
     }
-    number(&format!("{}1", "0".repeat(63)), Found::Number(1));
-    number(&format!("{}1", "0".repeat(64)), Found::Unusable);
+    number(&format!("{}1", "0".repeat(63)), FoundNumber::Number(1));
+    number(&format!("{}1", "0".repeat(64)), FoundNumber::Unusable);
     for text in ["null", "\"5\"", "true", "{}", "[5]", "{\"total\":5}"] {
-        number(text, Found::Nothing);
+        number(text, FoundNumber::Nothing);
     }
 }
 
 #[test]
 fn numbers_add_up_by_their_factors() {
-    assert_finds(r#"{"usage":{"total":5,"out":7},"é":1}"#, Found::Number(5 + 4 * 7 + 10));
-    assert_finds(r#"{"usage":{"out":7}}"#, Found::Number(28));
-    assert_finds(r#"{"usage":{"total":5,"out":-7}}"#, Found::Unusable);
-    assert_finds(r#"{"usage":{"total":-5},"message":{"usage":{"total":6}}}"#, Found::Number(6));
+    assert_finds(r#"{"usage":{"total":5,"out":7},"é":1}"#, FoundNumber::Number(5 + 4 * 7 + 10));
+    assert_finds(r#"{"usage":{"out":7}}"#, FoundNumber::Number(28));
+    assert_finds(r#"{"usage":{"total":5,"out":-7}}"#, FoundNumber::Unusable);
+    assert_finds(r#"{"usage":{"total":-5},"message":{"usage":{"total":6}}}"#, FoundNumber::Number(6));
     let max = vec![JsonNumber { paths: vec![JsonPath::parse("n").unwrap()], times: u64::MAX }; 2];
     let max = Arc::new(JsonSum::new(max).unwrap());
-    assert_eq!(scan(&max, JSON, None, [&b"{\"n\":1000000000}"[..]]), Found::Number(u64::MAX));
+    assert_eq!(scan(&max, JSON, None, [&b"{\"n\":1000000000}"[..]]), FoundNumber::Number(u64::MAX));
 }
 
 #[test]
 fn names_count_however_they_are_escaped() {
     let escape = |name: &str| name.bytes().map(|byte| format!("\\u{byte:04X}")).collect::<String>();
     let [message, usage, total] = ["message", "usage", "total"].map(escape);
-    assert_finds(&format!(r#"{{"{message}":{{"{usage}":{{"{total}":5}}}}}}"#), Found::Number(5));
-    assert_finds(&format!(r#"{{"{message}s":{{"{usage}":{{"{total}":5}}}}}}"#), Found::Nothing);
+    assert_finds(&format!(r#"{{"{message}":{{"{usage}":{{"{total}":5}}}}}}"#), FoundNumber::Number(5));
+    assert_finds(&format!(r#"{{"{message}s":{{"{usage}":{{"{total}":5}}}}}}"#), FoundNumber::Nothing);
 }
 
 #[test]
 fn texts_follow_each_other_or_are_in_one_array() {
     let text = r#"{"usage":{"total":5}}"#;
-    assert_finds(&format!("[{{}},{text}]"), Found::Number(5));
-    assert_finds(&format!("{{}}{text}"), Found::Number(5));
-    assert_finds(&format!("{{}}\n[{text}]"), Found::Number(5));
-    assert_finds(&format!("[[{text}]]"), Found::Nothing);
-    assert_finds(&format!("{{\"message\":[{text}]}}"), Found::Nothing);
+    assert_finds(&format!("[{{}},{text}]"), FoundNumber::Number(5));
+    assert_finds(&format!("{{}}{text}"), FoundNumber::Number(5));
+    assert_finds(&format!("{{}}\n[{text}]"), FoundNumber::Number(5));
+    assert_finds(&format!("[[{text}]]"), FoundNumber::Nothing);
+    assert_finds(&format!("{{\"message\":[{text}]}}"), FoundNumber::Nothing);
 }
 
 #[test]
 fn depth_and_length_cost_no_memory() {
     let open = "{\"usage\":[".repeat(1_000_000);
-    assert_eq!(scan(&sum(), JSON, None, [format!("{{\"x\":{open}").as_bytes()]), Found::Nothing);
-    assert_eq!(scan(&sum(), JSON, None, [open.as_bytes()]), Found::Nothing);
+    assert_eq!(scan(&sum(), JSON, None, [format!("{{\"x\":{open}").as_bytes()]), FoundNumber::Nothing);
+    assert_eq!(scan(&sum(), JSON, None, [open.as_bytes()]), FoundNumber::Nothing);
     let nested =
         format!("{{\"x\":{}{},\"usage\":{{\"total\":3}}}}", "[".repeat(1_000_000), "]".repeat(1_000_000));
-    assert_eq!(scan(&sum(), JSON, None, [nested.as_bytes()]), Found::Number(3));
+    assert_eq!(scan(&sum(), JSON, None, [nested.as_bytes()]), FoundNumber::Number(3));
     let long = format!("{{\"{}\":1,\"usage\":{{\"total\":3}}}}", "usage".repeat(1_000_000));
-    assert_eq!(scan(&sum(), JSON, None, pieces(long.as_bytes(), &[1_000])), Found::Number(3));
+    assert_eq!(scan(&sum(), JSON, None, pieces(long.as_bytes(), &[1_000])), FoundNumber::Number(3));
     let escaped = format!("{{\"{}\":1,\"usage\":{{\"total\":3}}}}", "\\u0075".repeat(1_000_000));
-    assert_eq!(scan(&sum(), JSON, None, pieces(escaped.as_bytes(), &[1_000])), Found::Number(3));
+    assert_eq!(scan(&sum(), JSON, None, pieces(escaped.as_bytes(), &[1_000])), FoundNumber::Number(3));
 }
 
 #[test]
 fn a_torn_line_or_event_does_not_spoil_the_next() {
     let torn = "{\"usage\":{\"total\":5,\"x\":\"";
     let whole = "[{\"usage\":{\"total\":6}}]";
-    assert_eq!(found(LINES, format!("{torn}\n{whole}\n").as_bytes(), &[1]), Found::Number(6));
+    assert_eq!(found(LINES, format!("{torn}\n{whole}\n").as_bytes(), &[1]), FoundNumber::Number(6));
     assert_eq!(
         found(EVENTS, format!("data: {torn}\n\ndata: {whole}\n\n").as_bytes(), &[1]),
-        Found::Number(6)
+        FoundNumber::Number(6)
     );
 }
 
 #[test]
 fn a_byte_order_mark_may_precede_the_first_event_alone() {
     let event = "data: {\"usage\":{\"total\":6}}\n\n";
-    assert_eq!(found(EVENTS, format!("\u{feff}{event}").as_bytes(), &[1]), Found::Number(6));
-    assert_eq!(found(EVENTS, format!("\n\u{feff}{event}").as_bytes(), &[1]), Found::Nothing);
-    assert_eq!(found(EVENTS, &[b"\xEF\xBB", event.as_bytes()].concat(), &[1]), Found::Nothing);
+    assert_eq!(found(EVENTS, format!("\u{feff}{event}").as_bytes(), &[1]), FoundNumber::Number(6));
+    assert_eq!(found(EVENTS, format!("\n\u{feff}{event}").as_bytes(), &[1]), FoundNumber::Nothing);
+    assert_eq!(found(EVENTS, &[b"\xEF\xBB", event.as_bytes()].concat(), &[1]), FoundNumber::Nothing);
 }
 
 #[test]
@@ -434,7 +434,11 @@ fn gzip_is_decoded_however_much_comes_at_once() {
         .concat();
     let body = gzip(format!("{{\"x\":[{body}0],\"usage\":{{\"total\":5}}}}").as_bytes());
     for length in [1, 7, 100, 1_000, 4_096, 10_000, 100_000, usize::MAX] {
-        assert_eq!(scan(&sum(), JSON, Some("gzip"), pieces(&body, &[length])), Found::Number(5), "{length}");
+        assert_eq!(
+            scan(&sum(), JSON, Some("gzip"), pieces(&body, &[length])),
+            FoundNumber::Number(5),
+            "{length}"
+        );
     }
 }
 
@@ -444,7 +448,7 @@ fn gzip_may_have_a_checksum_of_its_header() {
     body[3] = 2;
     // Not the beginning of a block.
     body.splice(10..10, [0x07, 0xFF]);
-    assert_eq!(scan(&sum(), JSON, Some("gzip"), body.chunks(1)), Found::Number(5));
+    assert_eq!(scan(&sum(), JSON, Some("gzip"), body.chunks(1)), FoundNumber::Number(5));
 }
 
 #[test]
@@ -454,7 +458,7 @@ fn what_is_flushed_is_found_at_once() {
         write!(encoder, "{}{{\"usage\":{{\"total\":5}}}}", " ".repeat(padding)).unwrap();
         encoder.flush().unwrap();
         let flushed = scan(&sum(), JSON, Some("gzip"), [&encoder.get_ref()[..]]);
-        assert_eq!(flushed, Found::Number(5), "after {padding} bytes");
+        assert_eq!(flushed, FoundNumber::Number(5), "after {padding} bytes");
     }
 }
 
@@ -466,24 +470,27 @@ fn a_stream_that_repeats_itself_is_not_taken_for_a_bomb() {
     let zipped = gzip(body.as_bytes());
     let ratio = body.len() / zipped.len();
     assert!(body.len() > 4 << 20 && (25..64).contains(&ratio), "{} bytes, {ratio}", body.len());
-    assert_eq!(scan(&sum(), EVENTS, Some("gzip"), pieces(&zipped, &[1_400])), Found::Number(999));
+    assert_eq!(scan(&sum(), EVENTS, Some("gzip"), pieces(&zipped, &[1_400])), FoundNumber::Number(999));
 }
 
 #[test]
 fn gzip_that_is_broken_or_expands_too_much_is_unusable() {
     let body = br#"{"usage":{"total":5}}"#;
-    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&body[..]]), Found::Unusable);
+    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&body[..]]), FoundNumber::Unusable);
     let mut broken = gzip(body);
     broken[10] = 0xFF;
-    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&broken[..]]), Found::Unusable);
+    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&broken[..]]), FoundNumber::Unusable);
     // What follows the last member is ignored.
     let padded = [gzip(body), vec![0; 100]].concat();
-    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&padded[..]]), Found::Number(5));
+    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&padded[..]]), FoundNumber::Number(5));
     let padding = |bytes| format!("{{\"x\":\"{}\",\"usage\":{{\"total\":5}}}}", "x".repeat(bytes));
-    assert_eq!(scan(&sum(), JSON, Some("gzip"), [&gzip(padding(1 << 20).as_bytes())[..]]), Found::Number(5));
+    assert_eq!(
+        scan(&sum(), JSON, Some("gzip"), [&gzip(padding(1 << 20).as_bytes())[..]]),
+        FoundNumber::Number(5)
+    );
     let bomb = gzip(padding(100 << 20).as_bytes());
     assert!(bomb.len() < 110_000, "{}", bomb.len());
-    assert_eq!(scan(&sum(), JSON, Some("gzip"), bomb.chunks(1_400)), Found::Unusable);
+    assert_eq!(scan(&sum(), JSON, Some("gzip"), bomb.chunks(1_400)), FoundNumber::Unusable);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use crate::offline::convert::{
     condition::is_host,
     draft::literal,
-    site::{Action, Effect},
+    site::{Effect, RuleResponse},
     yaml::Map,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn returned(words: &[&str]) -> Effect {
             }
         }
     }
-    Effect::Act(Action::Reply(reply))
+    Effect::Act(RuleResponse::Reply(reply))
 }
 
 /// `redirect`: the action with its arguments.
@@ -86,7 +86,7 @@ pub(super) fn redirected(words: &[&str]) -> Effect {
     if drops_query && !redirect.has("query") {
         redirect.set("query", "drop");
     }
-    Effect::Act(Action::Redirect(redirect))
+    Effect::Act(RuleResponse::Redirect(redirect))
 }
 
 fn target_of(kind: &str, target: &str) -> Option<Map> {

@@ -8,13 +8,13 @@ use std::{
 };
 
 use super::{
-    source::Source,
-    syntax::Line,
+    source::HaproxyConfig,
+    syntax::ConfigLine,
     tests_of_paths::{path_test, url_test},
     words::OWN,
 };
 use crate::offline::convert::{
-    condition::{Condition, Host, Test, ValueKind, is_host},
+    condition::{HostCondition, RequestCondition, Test, ValueKind, is_host},
     draft::is_field_name,
     networks::Networks,
     path::expression,
@@ -33,8 +33,8 @@ pub(super) struct RateTest {
 }
 
 /// The names that conditions of a section can use.
-pub(super) struct Scope<'c> {
-    pub(super) source: &'c Source<'c>,
+pub(super) struct AclScope<'c> {
+    pub(super) source: &'c HaproxyConfig<'c>,
     /// Each is a list of alternatives.
     acls: HashMap<&'c str, Vec<&'c [String]>>,
     /// The conditions are on responses: what is known of the request alone cannot be tested.
@@ -59,7 +59,7 @@ struct Asked<'w> {
 }
 
 /// Splits the words of a line at `if` or `unless`: those before, whether it is `unless`, and its condition.
-pub(super) fn split(line: &Line) -> (&[String], bool, &[String]) {
+pub(super) fn split(line: &ConfigLine) -> (&[String], bool, &[String]) {
     // A value of a header may be `if`.
     let first = if matches!(line.word(1), "set-header" | "add-header") { 4 } else { 1 };
     let found =
@@ -71,16 +71,16 @@ pub(super) fn split(line: &Line) -> (&[String], bool, &[String]) {
 }
 
 /// One of these, without a list around a single one.
-fn any(mut list: Vec<Condition>) -> Condition {
-    if list.len() == 1 { list.remove(0) } else { Condition::Any(list) }
+fn any(mut list: Vec<RequestCondition>) -> RequestCondition {
+    if list.len() == 1 { list.remove(0) } else { RequestCondition::Any(list) }
 }
 
-fn all(list: impl Iterator<Item = Condition>) -> Condition {
-    list.fold(Condition::ALWAYS, Condition::and)
+fn all(list: impl Iterator<Item = RequestCondition>) -> RequestCondition {
+    list.fold(RequestCondition::ALWAYS, RequestCondition::and)
 }
 
-impl<'c> Scope<'c> {
-    pub(super) fn new(source: &'c Source<'c>, lines: &[&'c Line]) -> Self {
+impl<'c> AclScope<'c> {
+    pub(super) fn new(source: &'c HaproxyConfig<'c>, lines: &[&'c ConfigLine]) -> Self {
         let mut acls: HashMap<&'c str, Vec<&'c [String]>> = HashMap::new();
         for line in lines.iter().filter(|line| line.word(0) == "acl") {
             if let [_, name, test @ ..] = line.words.as_slice() {
@@ -92,10 +92,10 @@ impl<'c> Scope<'c> {
     }
 
     /// The condition of a line. Rates are unknown.
-    pub(super) fn condition(&self, line: &'c Line) -> Condition {
+    pub(super) fn condition(&self, line: &'c ConfigLine) -> RequestCondition {
         let (_, is_unless, words) = split(line);
         if line.is_in_doubt {
-            return Condition::unknown_place("the environment of HAProxy decides about this line");
+            return RequestCondition::unknown_place("the environment of HAProxy decides about this line");
         }
         let term = |term: &Vec<Factor<'c>>| all(term.iter().map(|one| self.factor(one)));
         let condition = any(self.terms(words).iter().map(term).collect());
@@ -103,7 +103,10 @@ impl<'c> Scope<'c> {
     }
 
     /// The condition of a line apart from rates, and each rate with the rest of its condition.
-    pub(super) fn limits(&self, line: &'c Line) -> (Condition, Vec<(Condition, RateTest)>) {
+    pub(super) fn limits(
+        &self,
+        line: &'c ConfigLine,
+    ) -> (RequestCondition, Vec<(RequestCondition, RateTest)>) {
         let (_, is_unless, words) = split(line);
         if is_unless || line.is_in_doubt {
             return (self.condition(line), Vec::new());
@@ -164,14 +167,14 @@ impl<'c> Scope<'c> {
         terms
     }
 
-    fn factor(&self, factor: &Factor<'c>) -> Condition {
+    fn factor(&self, factor: &Factor<'c>) -> RequestCondition {
         let condition = any(factor.alternatives.iter().map(|words| self.test(words)).collect());
         if factor.is_not { condition.not() } else { condition }
     }
 
-    fn test(&self, words: &[String]) -> Condition {
+    fn test(&self, words: &[String]) -> RequestCondition {
         let shown = words.join(" ");
-        let unknown = || Condition::unknown(format!("Tollgate does not test `{shown}`"));
+        let unknown = || RequestCondition::unknown(format!("Tollgate does not test `{shown}`"));
         if let [name] = words
             && let Some(condition) = built_in(name.trim_start_matches('!'))
         {
@@ -179,7 +182,7 @@ impl<'c> Scope<'c> {
         }
         let asked = match self.asked(words) {
             Ok(asked) => asked,
-            Err(why) => return Condition::unknown(why),
+            Err(why) => return RequestCondition::unknown(why),
         };
         let is_of_request =
             !matches!(asked.name, "src" | "ssl_fc" | "dst_port" | "always_true" | "always_false");
@@ -187,14 +190,14 @@ impl<'c> Scope<'c> {
             return unknown();
         }
         if asked.name.starts_with("base") || matches!(asked.name, "dst" | "ssl_fc_sni" | "capture.req.uri") {
-            return Condition::unknown_place(format!("Tollgate does not test `{shown}`"));
+            return RequestCondition::unknown_place(format!("Tollgate does not test `{shown}`"));
         }
         self.tested(&asked, &shown).unwrap_or_else(unknown)
     }
 
     /// The condition for a test. `None`: Tollgate cannot compare it.
-    fn tested(&self, asked: &Asked<'_>, shown: &str) -> Option<Condition> {
-        let each = |test: &dyn Fn(&str) -> Condition| {
+    fn tested(&self, asked: &Asked<'_>, shown: &str) -> Option<RequestCondition> {
+        let each = |test: &dyn Fn(&str) -> RequestCondition| {
             Some(any(asked.values.iter().map(|value| test(value)).collect()))
         };
         let (is_plain, is_text) = (asked.converters.is_empty(), asked.kind == "str");
@@ -202,7 +205,7 @@ impl<'c> Scope<'c> {
         let has_no_upper = asked.values.iter().all(|value| !value.contains(char::is_uppercase));
         match (asked.name, asked.argument.to_ascii_lowercase().as_str()) {
             ("path" | "url", "") | ("hdr" | "fhdr", "host") if asked.kind == "found" => {
-                Some(Condition::ALWAYS)
+                Some(RequestCondition::ALWAYS)
             }
             // In lower case, only a value in lower case is found.
             ("path", "") if is_plain || asked.converters == "lower" && has_no_upper => {
@@ -217,7 +220,7 @@ impl<'c> Scope<'c> {
                 each(&|value| self.host_test(asked.kind, value, is_insensitive, shown))
             }
             ("path" | "url", "") | ("hdr" | "fhdr", "host") => {
-                Some(Condition::unknown_place(format!("Tollgate does not test `{shown}`")))
+                Some(RequestCondition::unknown_place(format!("Tollgate does not test `{shown}`")))
             }
             // A rule before may have set the header: the client's own value is then not the one that HAProxy compares.
             ("hdr" | "fhdr", name) if OWN.contains(&name) && self.source.sets(name) => None,
@@ -226,7 +229,7 @@ impl<'c> Scope<'c> {
             }
             // HAProxy compares those that it knows itself letter by letter, whatever it is told.
             ("method", "") if is_plain && is_text => {
-                Some(Condition::methods(asked.values.iter().map(String::as_str)))
+                Some(RequestCondition::methods(asked.values.iter().map(String::as_str)))
             }
             ("src", "") if is_plain && (is_text || asked.kind == "ip") => {
                 Some(addresses(asked.values.iter().map(String::as_str), shown))
@@ -238,8 +241,8 @@ impl<'c> Scope<'c> {
                 let ranges = asked.values.iter().map(|value| range(value)).collect::<Option<Vec<_>>>()?;
                 Some(self.source.at(|bound| ranges.iter().any(|range| range.contains(&bound.port))))
             }
-            ("always_true", "") => Some(Condition::ALWAYS),
-            ("always_false", "") => Some(Condition::NEVER),
+            ("always_true", "") => Some(RequestCondition::ALWAYS),
+            ("always_false", "") => Some(RequestCondition::NEVER),
             _ => None,
         }
     }
@@ -283,22 +286,26 @@ impl<'c> Scope<'c> {
     }
 
     /// A host, as `hdr(host)` and its like compare it.
-    fn host_test(&self, kind: &str, value: &str, is_insensitive: bool, shown: &str) -> Condition {
+    fn host_test(&self, kind: &str, value: &str, is_insensitive: bool, shown: &str) -> RequestCondition {
         let trimmed = if kind == "dom" { value.trim_matches('.') } else { value };
         let (host, value) = (trimmed.to_ascii_lowercase(), trimmed);
         // Clients send hosts in lower case.
         let is_met = is_insensitive || host == *value;
-        let hosts = |hosts: BTreeSet<Host>| Condition::from(Test::Hosts(hosts));
-        let exact = |name: &str| Host::Exact(name.to_owned());
+        let hosts = |hosts: BTreeSet<HostCondition>| RequestCondition::from(Test::Hosts(hosts));
+        let exact = |name: &str| HostCondition::Exact(name.to_owned());
         let name = host.split_once(':').map_or(host.as_str(), |(name, _)| name);
         match (kind, host.strip_prefix('.')) {
             ("str", _) if is_host(name) && name == host && is_met => return hosts([exact(name)].into()),
             ("str", _) if is_host(name) => {
                 let why = format!("`{shown}` depends on the port or the case of the host");
-                return Condition::between_places(Condition::NEVER, hosts([exact(name)].into()), why);
+                return RequestCondition::between_places(
+                    RequestCondition::NEVER,
+                    hosts([exact(name)].into()),
+                    why,
+                );
             }
             ("end", Some(name)) if is_host(name) && is_met => {
-                return hosts([Host::Below(name.to_owned())].into());
+                return hosts([HostCondition::Below(name.to_owned())].into());
             }
             _ => {}
         }
@@ -309,14 +316,14 @@ impl<'c> Scope<'c> {
             match host_matches(kind, &host, known) {
                 Some(true) => inner.insert(exact(known)),
                 Some(false) => others.insert(exact(known)),
-                None => return Condition::unknown_place(why),
+                None => return RequestCondition::unknown_place(why),
             };
         }
         if is_host(&host) && matches!(kind, "dom" | "end" | "sub") {
-            inner.extend([exact(&host), Host::Below(host.clone())]);
+            inner.extend([exact(&host), HostCondition::Below(host.clone())]);
         }
-        Condition::between_places(
-            if is_met { hosts(inner) } else { Condition::NEVER },
+        RequestCondition::between_places(
+            if is_met { hosts(inner) } else { RequestCondition::NEVER },
             hosts(others).not(),
             why,
         )
@@ -365,18 +372,18 @@ pub(super) fn fetched(text: &str) -> (&str, &str, &str) {
 }
 
 /// The ACLs that HAProxy has itself.
-fn built_in(name: &str) -> Option<Condition> {
+fn built_in(name: &str) -> Option<RequestCondition> {
     Some(match name {
-        "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" | "HTTP_URL_SLASH" => Condition::ALWAYS,
-        "FALSE" | "HTTP_URL_STAR" => Condition::NEVER,
-        "METH_GET" => Condition::methods(["GET", "HEAD"]),
+        "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" | "HTTP_URL_SLASH" => RequestCondition::ALWAYS,
+        "FALSE" | "HTTP_URL_STAR" => RequestCondition::NEVER,
+        "METH_GET" => RequestCondition::methods(["GET", "HEAD"]),
         "METH_CONNECT" | "METH_DELETE" | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT"
-        | "METH_TRACE" => Condition::method(&name["METH_".len()..]),
+        | "METH_TRACE" => RequestCondition::method(&name["METH_".len()..]),
         "LOCALHOST" => {
             let why = "it depends on the version of HAProxy whether `::1` is LOCALHOST";
             let [inner, outer] = [&["127.0.0.0/8"][..], &["127.0.0.0/8", "::1"]]
                 .map(|all| addresses(all.iter().copied(), name));
-            Condition::between(inner, outer, why)
+            RequestCondition::between(inner, outer, why)
         }
         _ => return None,
     })
@@ -388,19 +395,19 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
     Some(from.parse().ok()?..=to.parse().ok()?)
 }
 
-fn addresses<'v>(values: impl Iterator<Item = &'v str>, shown: &str) -> Condition {
+fn addresses<'v>(values: impl Iterator<Item = &'v str>, shown: &str) -> RequestCondition {
     match Networks::parse(values) {
         Ok(networks) => Test::Addresses(networks).into(),
         // The text may be of a file, which may be any file.
-        Err(_) => {
-            Condition::unknown(format!("`{shown}` has a value that Tollgate does not read as an address"))
-        }
+        Err(_) => RequestCondition::unknown(format!(
+            "`{shown}` has a value that Tollgate does not read as an address"
+        )),
     }
 }
 
 /// A value of a header, a cookie or a query parameter.
-fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> Condition {
-    let unknown = || Condition::unknown(format!("Tollgate does not test `{shown}`"));
+fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> RequestCondition {
+    let unknown = || RequestCondition::unknown(format!("Tollgate does not test `{shown}`"));
     let (kind, name) = match asked.name {
         "cook" => (ValueKind::Cookie, asked.argument.to_owned()),
         "urlp" | "url_param" => (ValueKind::Query, asked.argument.to_owned()),
@@ -413,7 +420,7 @@ fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> Condition {
     if !is_name || value.is_empty() || value.trim() != value || !value.bytes().all(is_value) || is_encoded {
         return unknown();
     }
-    let same = |value: &str| Condition::value(kind, name.as_str(), value);
+    let same = |value: &str| RequestCondition::value(kind, name.as_str(), value);
     let has_case = asked.is_insensitive && value.contains(|c: char| c.is_ascii_alphabetic());
     let (same, how) = match asked.name {
         _ if has_case => {
@@ -423,7 +430,7 @@ fn value_test(asked: &Asked<'_>, value: &str, shown: &str) -> Condition {
         "hdr" => (same(value), "as a whole, and not each item"),
         _ => return same(value),
     };
-    Condition::between(same, Condition::ALWAYS, format!("Tollgate compares `{shown}` {how}"))
+    RequestCondition::between(same, RequestCondition::ALWAYS, format!("Tollgate compares `{shown}` {how}"))
 }
 
 /// Whether a host matches, for a kind of comparison that a list of hosts cannot have. `None`: it is unknown.

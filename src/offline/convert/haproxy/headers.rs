@@ -1,10 +1,10 @@
 //! Changes of headers.
 
-use super::{rules::Run, syntax::Line, words::OWN};
+use super::{rules::RuleCollector, syntax::ConfigLine, words::OWN};
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     draft::{is_field_name, literal},
-    site::{Edit, Effect, HeaderChange},
+    site::{Edit, Effect, HeaderRule},
 };
 
 /// Headers that HTTP needs, and that no route can change.
@@ -12,14 +12,19 @@ const OF_CONNECTIONS: &str = "connection content-length expect http2-settings ke
                               sec-websocket-key te trailer trailers transfer-encoding upgrade";
 
 /// `set-header`, `add-header` or `del-header`. `words`: the action and its arguments.
-pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when: Condition) {
+pub(super) fn change<'c>(
+    run: &mut RuleCollector<'c>,
+    line: &'c ConfigLine,
+    words: &[&str],
+    when: RequestCondition,
+) {
     let is_request = !run.scope.is_of_response;
     let name = words.get(1).map(|name| name.to_ascii_lowercase()).unwrap_or_default();
     let fixed = || OF_CONNECTIONS.split(' ').chain(["host"]);
     match words {
         _ if name == "host" && is_request => {
             // The rules behind it compare another host.
-            push(run, line, when.clone(), HeaderChange::Set(name, "-".to_owned()));
+            push(run, line, when.clone(), HeaderRule::Set(name, "-".to_owned()));
             run.close(line, when, "`host: rewrite` of the upstream sends the host of the endpoint");
         }
         _ if fixed().any(|known| known == name) => {
@@ -27,16 +32,16 @@ pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when
         }
         // Tollgate's own takes the place of the client's.
         ["del-header", _] if is_request && OWN.contains(&name.as_str()) => {
-            push(run, line, when, HeaderChange::Undo(name));
+            push(run, line, when, HeaderRule::Undo(name));
         }
         ["del-header", _] | ["del-header", _, "-m", "str"] if is_field_name(&name) => {
-            push(run, line, when, HeaderChange::Remove(name));
+            push(run, line, when, HeaderRule::Remove(name));
         }
         // Tollgate changes headers last, and would remove its own, too.
         ["del-header", _, "-m", "beg"]
             if is_field_name(&name) && !fixed().chain(OWN).any(|known| known.starts_with(&name)) =>
         {
-            push(run, line, when, HeaderChange::Remove(format!("{name}*")));
+            push(run, line, when, HeaderRule::Remove(format!("{name}*")));
         }
         [action, _, value] if *action != "del-header" && is_field_name(&name) => {
             set(run, line, (action, &name, value), when);
@@ -47,28 +52,33 @@ pub(super) fn change<'c>(run: &mut Run<'c>, line: &'c Line, words: &[&str], when
     }
 }
 
-fn push<'c>(run: &mut Run<'c>, line: &'c Line, when: Condition, change: HeaderChange) {
+fn push<'c>(run: &mut RuleCollector<'c>, line: &'c ConfigLine, when: RequestCondition, change: HeaderRule) {
     let edit = if run.scope.is_of_response { Edit::Response(change) } else { Edit::Request(change) };
     run.push(line, when, Effect::Edit(edit));
 }
 
 /// `set-header` and `add-header`: the action, the name and the value.
-fn set<'c>(run: &mut Run<'c>, line: &'c Line, (action, name, value): (&str, &str, &str), when: Condition) {
+fn set<'c>(
+    run: &mut RuleCollector<'c>,
+    line: &'c ConfigLine,
+    (action, name, value): (&str, &str, &str),
+    when: RequestCondition,
+) {
     let source = run.scope.source;
     // Where Tollgate sends it itself.
     let own = match (name, value) {
-        _ if run.scope.is_of_response => Condition::NEVER,
+        _ if run.scope.is_of_response => RequestCondition::NEVER,
         ("x-forwarded-for", "%[src]" | "%ci") | ("x-forwarded-host", "%[req.hdr(host)]" | "%[hdr(host)]") => {
-            Condition::ALWAYS
+            RequestCondition::ALWAYS
         }
         ("x-forwarded-proto", "https" | "http") => source.at(|bound| bound.is_tls == (value == "https")),
-        _ => Condition::NEVER,
+        _ => RequestCondition::NEVER,
     };
-    if own != Condition::NEVER {
-        push(run, line, when.clone().and(own.clone()), HeaderChange::Undo(name.to_owned()));
+    if own != RequestCondition::NEVER {
+        push(run, line, when.clone().and(own.clone()), HeaderRule::Undo(name.to_owned()));
     }
     let when = when.and(own.not());
-    if when == Condition::NEVER {
+    if when == RequestCondition::NEVER {
         return;
     }
     let [port, is_tls, scheme] = ["%[dst_port]", "%[ssl_fc]", "%[ssl_fc,iif(https,http)]"];
@@ -84,16 +94,14 @@ fn set<'c>(run: &mut Run<'c>, line: &'c Line, (action, name, value): (&str, &str
     }
     let name = name.to_owned();
     let change = match text(value) {
-        Some(text) if text.is_empty() => HeaderChange::Remove(name),
+        Some(text) if text.is_empty() => HeaderRule::Remove(name),
         // Tollgate's own is there already.
-        Some(text) if action == "add-header" && !OWN.contains(&name.as_str()) => {
-            HeaderChange::Add(name, text)
-        }
-        Some(text) => HeaderChange::Set(name, text),
+        Some(text) if action == "add-header" && !OWN.contains(&name.as_str()) => HeaderRule::Add(name, text),
+        Some(text) => HeaderRule::Set(name, text),
         None => {
             let text = "Tollgate has no placeholder for this value: it removes the header";
             run.note(line, when.clone(), text);
-            HeaderChange::Remove(name)
+            HeaderRule::Remove(name)
         }
     };
     push(run, line, when, change);

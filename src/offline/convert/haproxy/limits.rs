@@ -4,15 +4,15 @@ use std::ptr;
 
 use super::{
     Output,
-    conditions::{RateTest, Scope, fetched},
-    rules::Run,
-    syntax::{Line, Section, milliseconds},
+    conditions::{AclScope, RateTest, fetched},
+    rules::RuleCollector,
+    syntax::{ConfigLine, Section, milliseconds},
 };
 use crate::offline::convert::{
-    condition::{Condition, Truth},
+    condition::{RequestCondition, Truth},
     draft::{duration, is_field_name, resource_name},
-    site::{Edit, Effect, Rule},
-    yaml::{Comment, Map, Node},
+    site::{Edit, Effect, SiteRule},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// The longest key that a stick table has if it does not say so.
@@ -27,8 +27,8 @@ pub(super) struct Tracker<'c> {
     /// The section with the stick table.
     table: &'c Section,
     /// The requests that it counts.
-    counted: Condition,
-    pub(super) line: &'c Line,
+    counted: RequestCondition,
+    pub(super) line: &'c ConfigLine,
     /// Before which rule of the section it counts. `None`: it has not been run yet.
     pub(super) at: Option<usize>,
     /// It is one of the frontend, in a backend.
@@ -39,9 +39,9 @@ impl<'c> Tracker<'c> {
     /// The rule of a line, if it is one. `earlier`: those that ran before it in the section. A request counts once for
     /// each counter.
     pub(super) fn of(
-        line: &'c Line,
+        line: &'c ConfigLine,
         section: &'c Section,
-        scope: &Scope<'c>,
+        scope: &AclScope<'c>,
         earlier: &[Self],
     ) -> Option<Self> {
         let at = line.words.iter().take(3).position(|word| word.starts_with("track-sc"))?;
@@ -61,10 +61,10 @@ impl<'c> Tracker<'c> {
 /// `deny if …` by a rate: requests that meet `when` as well get `status`. The policy stands where the requests are
 /// counted, since those that a rule between the two refuses count as well.
 pub(super) fn limit<'c>(
-    run: &mut Run<'c>,
+    run: &mut RuleCollector<'c>,
     out: &mut Output,
-    line: &'c Line,
-    when: &Condition,
+    line: &'c ConfigLine,
+    when: &RequestCondition,
     rate: &RateTest,
     denial: &Effect,
 ) {
@@ -90,13 +90,13 @@ pub(super) fn limit<'c>(
     for tracker in trackers {
         let counted = tracker.counted.clone();
         let both = when.clone().and(counted.clone());
-        if rate.tracked.is_none() && counted != Condition::ALWAYS {
+        if rate.tracked.is_none() && counted != RequestCondition::ALWAYS {
             let others = when.clone().and(counted.clone().not());
             run.close(line, others, "it also denies requests that do not count");
         }
-        let edits = |rule: &Rule| matches!(rule.effect, Effect::Edit(Edit::Path(_) | Edit::Request(_)));
+        let edits = |rule: &SiteRule| matches!(rule.effect, Effect::Edit(Edit::Path(_) | Edit::Request(_)));
         let is_edited = tracker.at.is_some_and(|at| run.rules[at..].iter().any(edits));
-        if is_edited && *when != Condition::ALWAYS {
+        if is_edited && *when != RequestCondition::ALWAYS {
             run.close(line, both, "requests count before a rule changes what this one compares");
             continue;
         }
@@ -114,13 +114,13 @@ pub(super) fn limit<'c>(
 /// # Errors
 /// Why no policy can do it, and what the operator can write instead.
 fn policy<'c>(
-    run: &mut Run<'c>,
+    run: &mut RuleCollector<'c>,
     out: &mut Output,
-    line: &'c Line,
+    line: &'c ConfigLine,
     tracker: &Tracker<'c>,
     rate: &RateTest,
     denial: &Effect,
-    both: &Condition,
+    both: &RequestCondition,
 ) -> Result<Option<String>, String> {
     let most = rate.most.ok_or("Tollgate compares rates with `gt` and `ge` only")?;
     let Effect::Refuse(status) = *denial else {
@@ -140,7 +140,7 @@ fn policy<'c>(
         return Err("the stick table cuts its keys off, so that several clients count as one".to_owned());
     }
     if rate.counter == "conn_cur" && tracker.is_of_connections() {
-        if key != "ip" || *both != Condition::ALWAYS {
+        if key != "ip" || *both != RequestCondition::ALWAYS {
             return Err("Tollgate limits connections by address, and for all requests alike".to_owned());
         }
         out.client_limit(line, "connections_per_address", most.clamp(1, 10_000_000));
@@ -150,7 +150,7 @@ fn policy<'c>(
     let comments = note.into_iter().map(|text| tracker.line.note(text)).collect();
     let (name, of) = named(out, tracker, map, status, comments);
     if of != status {
-        run.note(line, Condition::ALWAYS, &format!("the policy of this table answers {of}"));
+        run.note(line, RequestCondition::ALWAYS, &format!("the policy of this table answers {of}"));
     }
     Ok(Some(name))
 }
@@ -172,7 +172,7 @@ fn named(
     out.policies.push((table.clone(), map.clone(), status, name.clone()));
     let mut map = map;
     map.extend_some("reply", (status != 429).then(|| Map::new().with("status", u64::from(status))));
-    out.draft.policies.set(&name, Node { comments, ..Node::from(map) });
+    out.draft.policies.set(&name, YamlNode { comments, ..YamlNode::from(map) });
     (name, status)
 }
 
@@ -213,22 +213,27 @@ fn rate_map(tracker: &Tracker<'_>, rate: &RateTest, key: &str, most: u64) -> Res
 }
 
 /// Another section whose requests count in the same table, and are not denied by the same number.
-fn counts_elsewhere<'c>(run: &Run<'c>, tracker: &Tracker<'c>, rate: &RateTest) -> Option<&'c Section> {
+fn counts_elsewhere<'c>(
+    run: &RuleCollector<'c>,
+    tracker: &Tracker<'c>,
+    rate: &RateTest,
+) -> Option<&'c Section> {
     let source = run.scope.source;
     source.sections.iter().find(|section| {
         let lines = source.lines(section);
         if ptr::eq(*section, run.section) || super::is_disabled(&lines) {
             return false;
         }
-        let scope = Scope::new(source, &lines);
-        let counts = |line: &&'c Line| {
+        let scope = AclScope::new(source, &lines);
+        let counts = |line: &&'c ConfigLine| {
             let other = Tracker::of(line, section, &scope, &[]);
             other.is_some_and(|other| ptr::eq(other.table, tracker.table) && other.key == tracker.key)
         };
-        let denies = |line: &&'c Line| {
+        let denies = |line: &&'c ConfigLine| {
             let (_, rates) = scope.limits(line);
-            let is_whole =
-                |rest: &Condition| rest.of_any_address().of_place().truth(&|_| None) == Ok(Truth::True);
+            let is_whole = |rest: &RequestCondition| {
+                rest.of_any_address().of_place().truth(&|_| None) == Ok(Truth::True)
+            };
             let same = |one: &RateTest| one.counter == rate.counter && one.most == rate.most;
             line.has("deny") && rates.iter().any(|(rest, one)| same(one) && is_whole(rest))
         };

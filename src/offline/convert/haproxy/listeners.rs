@@ -8,25 +8,25 @@ use std::{
 };
 
 use super::{
-    source::{Bound, Source},
-    syntax::{Line, Section},
-    words::{self, Class},
+    source::{Bound, HaproxyConfig},
+    syntax::{ConfigLine, Section},
+    words::{self, WordMeaning},
 };
 use crate::offline::convert::{
-    draft::{Draft, resource_name},
-    site::Listener,
-    yaml::{Map, Node},
+    draft::{ConfigDraft, resource_name},
+    site::SiteListener,
+    yaml::{Map, YamlNode},
 };
 
 /// Opens the listeners of all sections that are proxies of HTTP.
-pub(super) fn open<'c>(source: &mut Source<'c>, draft: &mut Draft) {
+pub(super) fn open<'c>(source: &mut HaproxyConfig<'c>, draft: &mut ConfigDraft) {
     let mut taken = BTreeSet::new();
     for section in source.sections {
         let lines = source.lines(section);
         if super::is_served(section, &lines).is_err() {
             continue;
         }
-        let binds: Vec<&Line> = lines.into_iter().filter(|line| line.word(0) == "bind").collect();
+        let binds: Vec<&ConfigLine> = lines.into_iter().filter(|line| line.word(0) == "bind").collect();
         let is_only = binds.len() == 1 && !binds[0].word(1).contains(',');
         for line in binds {
             if let Err(text) = bind(source, draft, section, line, is_only, &mut taken) {
@@ -41,10 +41,10 @@ pub(super) fn open<'c>(source: &mut Source<'c>, draft: &mut Draft) {
 /// # Errors
 /// Why none is opened.
 fn bind<'c>(
-    source: &mut Source<'c>,
-    draft: &mut Draft,
+    source: &mut HaproxyConfig<'c>,
+    draft: &mut ConfigDraft,
     section: &'c Section,
-    line: &'c Line,
+    line: &'c ConfigLine,
     is_only: bool,
     taken: &mut BTreeSet<SocketAddr>,
 ) -> Result<(), String> {
@@ -60,18 +60,19 @@ fn bind<'c>(
         let own = if is_only { section.name().to_owned() } else { format!("{}-{port}", section.name()) };
         let name = resource_name(&own, |name| source.listeners.iter().any(|bound| bound.name == name));
         let written: Vec<String> = free.iter().map(SocketAddr::to_string).collect();
-        let address = if written.len() == 1 { Node::from(written.concat()) } else { Node::from(written) };
+        let address =
+            if written.len() == 1 { YamlNode::from(written.concat()) } else { YamlNode::from(written) };
         let mut map = Map::new().with("address", address);
         settings.iter().for_each(|(key, node)| map.set(key, node.clone()));
         let comments = notes.iter().map(|text| line.note(text)).collect();
-        draft.listeners.push(Listener { name: name.clone(), settings: map, comments });
+        draft.listeners.push(SiteListener { name: name.clone(), settings: map, comments });
         source.listeners.push(Bound { section, name, port, is_tls: line.has("ssl") });
     }
     Ok(())
 }
 
 /// The settings of a listener, and what is said of it.
-fn options(source: &Source<'_>, line: &Line) -> Result<(Map, Vec<String>), String> {
+fn options(source: &HaproxyConfig<'_>, line: &ConfigLine) -> Result<(Map, Vec<String>), String> {
     let (mut map, mut notes) = (Map::new(), Vec::new());
     let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
     for (word, value, class) in words::options("bind", &words) {
@@ -81,8 +82,8 @@ fn options(source: &Source<'_>, line: &Line) -> Result<(Map, Vec<String>), Strin
                 map.set("proxy_protocol", true);
                 notes.push("list the load balancers in `trusted_proxies`: others are refused".to_owned());
             }
-            (_, Class::Noted(text)) => notes.push(text.to_owned()),
-            (_, Class::Unknown) => return Err(format!("Tollgate has no equal of `{word}`")),
+            (_, WordMeaning::Noted(text)) => notes.push(text.to_owned()),
+            (_, WordMeaning::Unknown) => return Err(format!("Tollgate has no equal of `{word}`")),
             _ => {}
         }
     }
@@ -92,7 +93,7 @@ fn options(source: &Source<'_>, line: &Line) -> Result<(Map, Vec<String>), Strin
     Ok((map, notes))
 }
 
-fn tls(source: &Source<'_>, line: &Line, notes: &mut Vec<String>) -> Result<Map, String> {
+fn tls(source: &HaproxyConfig<'_>, line: &ConfigLine, notes: &mut Vec<String>) -> Result<Map, String> {
     let pairs = line.words.iter().zip(line.words.iter().skip(1));
     let named = pairs.filter(|(word, _)| *word == "crt").map(|(_, name)| source.file(name, Some("crt-base")));
     let mut files: Vec<String> = named.map(|path| path.display().to_string()).collect();
@@ -103,7 +104,7 @@ fn tls(source: &Source<'_>, line: &Line, notes: &mut Vec<String>) -> Result<Map,
     let pair = |file: String| Map::new().with("cert", file.as_str()).with("key", file);
     let mut tls = Map::new().with("certificates", files.into_iter().map(pair).collect::<Vec<_>>());
     let oldest = source.global("ssl-default-bind-options");
-    let is_newest = |line: &Line| {
+    let is_newest = |line: &ConfigLine| {
         line.after("ssl-min-ver") == Some("TLSv1.3") || line.has("force-tlsv13") || line.has("no-tlsv12")
     };
     if is_newest(line) || oldest.is_some_and(is_newest) {

@@ -25,31 +25,31 @@ use std::{
 };
 
 use super::{
-    ConvertError, Place,
-    condition::Condition,
-    draft::{Draft, duration, resource_name},
-    site::{Action, Effect, Rule, Site},
-    yaml::{Comment, Map, Node},
+    ConvertError, SourceLine,
+    condition::RequestCondition,
+    draft::{ConfigDraft, duration, resource_name},
+    site::{Effect, RuleResponse, Site, SiteRule},
+    yaml::{Comment, Map, YamlNode},
 };
 
-use conditions::Scope;
-use rules::Run;
-use source::Source;
-use syntax::{Line, Section};
-use words::Class;
+use conditions::AclScope;
+use rules::RuleCollector;
+use source::HaproxyConfig;
+use syntax::{ConfigLine, Section};
+use words::WordMeaning;
 
 /// Converts `text`, the file at `path`.
-pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
+pub(super) fn convert(text: &str, path: &Path) -> Result<ConfigDraft, ConvertError> {
     let sections = syntax::parse(text, path)?;
-    let mut draft = Draft::default();
-    let mut source = Source::new(&sections, path);
+    let mut draft = ConfigDraft::default();
+    let mut source = HaproxyConfig::new(&sections, path);
     listeners::open(&mut source, &mut draft);
     let out = Output { draft, policies: Vec::new(), client_limits: BTreeMap::new() };
     let mut converter = Converter { source: &source, out, backends: HashMap::new() };
     converter.run();
     let Output { mut draft, client_limits, .. } = converter.out;
     for (name, least) in client_limits {
-        let node = if name.ends_with("_timeout") { duration(least).into() } else { Node::from(least) };
+        let node = if name.ends_with("_timeout") { duration(least).into() } else { YamlNode::from(least) };
         draft.settings.change("client_limits", |limits| limits.set(name, node));
     }
     Ok(draft)
@@ -61,16 +61,16 @@ const AFTER: &str = "http-after-response";
 
 /// What is written.
 struct Output {
-    draft: Draft,
+    draft: ConfigDraft,
     /// The policies for stick tables: the place of the table, the policy, the status of its reply, and its name.
-    policies: Vec<(Place, Map, u16, String)>,
+    policies: Vec<(SourceLine, Map, u16, String)>,
     /// Numbers, and times in milliseconds.
     client_limits: BTreeMap<&'static str, u64>,
 }
 
 impl Output {
     /// A limit that holds for all listeners.
-    fn client_limit(&mut self, line: &Line, name: &'static str, value: u64) {
+    fn client_limit(&mut self, line: &ConfigLine, name: &'static str, value: u64) {
         let least = self.client_limits.entry(name).or_insert(value);
         if *least != value {
             *least = value.min(*least);
@@ -82,7 +82,7 @@ impl Output {
 
 /// What is known of a configuration while it is converted.
 struct Converter<'c> {
-    source: &'c Source<'c>,
+    source: &'c HaproxyConfig<'c>,
     out: Output,
     /// The upstreams of backends that requests get to; none if Tollgate can forward to no server.
     backends: HashMap<&'c str, Option<String>>,
@@ -93,7 +93,7 @@ fn is_off<'w>(mut words: impl DoubleEndedIterator<Item = &'w str>) -> bool {
     words.rfind(|word| matches!(*word, "disabled" | "enabled")) == Some("disabled")
 }
 
-fn is_disabled(lines: &[&Line]) -> bool {
+fn is_disabled(lines: &[&ConfigLine]) -> bool {
     is_off(lines.iter().map(|line| line.word(0)))
 }
 
@@ -101,17 +101,17 @@ fn is_disabled(lines: &[&Line]) -> bool {
 ///
 /// # Errors
 /// Why not; nothing for other sections.
-fn is_served(section: &Section, lines: &[&Line]) -> Result<(), &'static str> {
+fn is_served(section: &Section, lines: &[&ConfigLine]) -> Result<(), &'static str> {
     if !matches!(section.kind(), "frontend" | "listen") {
         return Err("");
     }
     if is_disabled(lines) {
         return Err("it is disabled: its listeners are not opened");
     }
-    if Source::last(lines, "mode").map_or("tcp", |line| line.word(1)) != "http" {
+    if HaproxyConfig::last(lines, "mode").map_or("tcp", |line| line.word(1)) != "http" {
         return Err("Tollgate proxies HTTP only (`mode http`): its listeners are not opened");
     }
-    let forwards = |line: &&Line| {
+    let forwards = |line: &&ConfigLine| {
         line.word(0).starts_with("server")
             || matches!(line.word(0), "use_backend" | "default_backend" | "dispatch")
     };
@@ -129,7 +129,7 @@ impl<'c> Converter<'c> {
                 "frontend" | "listen" => self.frontend(section),
                 // Others are read where they are used, or change what HAProxy itself logs and looks up.
                 kind => {
-                    if let Class::Noted(text) = words::of("kind", kind) {
+                    if let WordMeaning::Noted(text) = words::of("kind", kind) {
                         self.head(&section.head, text);
                     }
                 }
@@ -143,7 +143,8 @@ impl<'c> Converter<'c> {
             }
         }
         let lines = self.source.sections.iter().flat_map(|section| &section.lines);
-        let needless = lines.filter(|line| words::line(line) == Class::NeedsNothing).map(|line| line.word(0));
+        let needless =
+            lines.filter(|line| words::line(line) == WordMeaning::NeedsNothing).map(|line| line.word(0));
         let names = needless.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
         if !names.is_empty() {
             let text = format!("Left out, since Tollgate has nothing to set or needs no setting: {names}.");
@@ -151,7 +152,7 @@ impl<'c> Converter<'c> {
         }
     }
 
-    fn head(&mut self, line: &Line, text: &str) {
+    fn head(&mut self, line: &ConfigLine, text: &str) {
         self.out.draft.head.push(line.note(text));
     }
 
@@ -162,8 +163,8 @@ impl<'c> Converter<'c> {
                     let most = line.word(1).parse().unwrap_or(0_u64).clamp(1, 10_000_000);
                     self.out.client_limit(line, "connections", most);
                 }
-                (_, Class::Noted(text), _) => self.head(line, text),
-                (_, Class::Unknown, Class::Unknown) => {
+                (_, WordMeaning::Noted(text), _) => self.head(line, text),
+                (_, WordMeaning::Unknown, WordMeaning::Unknown) => {
                     self.head(line, "Tollgate has no equal of this setting");
                 }
                 _ => {}
@@ -182,27 +183,27 @@ impl<'c> Converter<'c> {
             return self.head(&section.head, "none of its listeners is opened: its rules are left out");
         }
         self.client_timeouts(&lines);
-        let mut run = Run::new(section, Scope::new(self.source, &lines), None);
+        let mut run = RuleCollector::new(section, AclScope::new(self.source, &lines), None);
         self.responses(&mut run, &[&lines], AFTER);
         run.settings(&lines);
         run.requests(&mut self.out, &lines);
         for line in lines.iter().copied().filter(|line| line.word(0) == "use_backend") {
             self.enter(&mut run, &lines, line, line.word(1));
         }
-        if let Some(line) = Source::last(&lines, "default_backend") {
+        if let Some(line) = HaproxyConfig::last(&lines, "default_backend") {
             self.enter(&mut run, &lines, line, line.word(1));
         } else if section.kind() == "listen" {
-            let mut own = Run::new(section, Scope::new(self.source, &lines), Some(&run));
+            let mut own = RuleCollector::new(section, AclScope::new(self.source, &lines), Some(&run));
             self.forward(&mut own, &[&lines]);
             run.rules.append(&mut own.rules);
         } else {
             run.rules.append(&mut run.closes);
-            run.push(&section.head, Condition::ALWAYS, Effect::Refuse(503));
+            run.push(&section.head, RequestCondition::ALWAYS, Effect::Refuse(503));
         }
         self.out.draft.sites.push(Site { listeners, rules: run.rules });
     }
 
-    fn client_timeouts(&mut self, lines: &[&'c Line]) {
+    fn client_timeouts(&mut self, lines: &[&'c ConfigLine]) {
         let client = upstreams::timeout(lines, "client").map(|(_, time)| time);
         for (name, setting) in [("http-request", "header_timeout"), ("client", "idle_timeout")] {
             if let Some((line, time)) = upstreams::timeout(lines, name) {
@@ -220,17 +221,23 @@ impl<'c> Converter<'c> {
     }
 
     /// Leads the requests of `use_backend` or `default_backend` to a backend.
-    fn enter(&mut self, run: &mut Run<'c>, lines: &[&'c Line], line: &'c Line, name: &str) {
+    fn enter(
+        &mut self,
+        run: &mut RuleCollector<'c>,
+        lines: &[&'c ConfigLine],
+        line: &'c ConfigLine,
+        name: &str,
+    ) {
         let when = run.scope.condition(line);
         let backend =
             self.source.section(name).filter(|backend| matches!(backend.kind(), "backend" | "listen"));
         let Some(backend) = backend else {
             let text = "there is no such backend, or its name has variables";
-            let close = Rule::new(when, Effect::Close(text.to_owned()), &line.place, line.shown());
+            let close = SiteRule::new(when, Effect::Close(text.to_owned()), &line.place, line.shown());
             return run.rules.push(close);
         };
         let of_backend = self.source.lines(backend);
-        let mut own = Run::new(backend, Scope::new(self.source, &of_backend), Some(run));
+        let mut own = RuleCollector::new(backend, AclScope::new(self.source, &of_backend), Some(run));
         if std::ptr::eq(backend, run.section) {
             self.forward(&mut own, &[lines]);
         } else {
@@ -243,9 +250,9 @@ impl<'c> Converter<'c> {
     }
 
     /// Adds the rules on responses of these sections.
-    fn responses(&self, run: &mut Run<'c>, sections: &[&[&'c Line]], kind: &str) {
+    fn responses(&self, run: &mut RuleCollector<'c>, sections: &[&[&'c ConfigLine]], kind: &str) {
         for lines in sections {
-            let mut own = Run::new(run.section, Scope::new(self.source, lines), None);
+            let mut own = RuleCollector::new(run.section, AclScope::new(self.source, lines), None);
             own.responses(lines, kind);
             run.rules.append(&mut own.rules);
             run.closes.append(&mut own.closes);
@@ -253,28 +260,30 @@ impl<'c> Converter<'c> {
     }
 
     /// The end of a backend: its responses pass the rules of the frontend, too. `sections`: the lines of both.
-    fn forward(&mut self, own: &mut Run<'c>, sections: &[&[&'c Line]]) {
+    fn forward(&mut self, own: &mut RuleCollector<'c>, sections: &[&[&'c ConfigLine]]) {
         own.own_headers(sections);
         self.responses(own, sections, "http-response");
         self.responses(own, sections, AFTER);
         let (backend, of_backend) = (own.section, sections[0]);
         let upstream = if is_disabled(of_backend) { None } else { self.upstream(backend, of_backend) };
         match upstream {
-            Some(name) => own.end(&backend.head, Condition::ALWAYS, Effect::Act(Action::Upstream(name))),
+            Some(name) => {
+                own.end(&backend.head, RequestCondition::ALWAYS, Effect::Act(RuleResponse::Upstream(name)))
+            }
             None => {
                 own.rules.append(&mut own.closes);
                 own.note(
                     &backend.head,
-                    Condition::ALWAYS,
+                    RequestCondition::ALWAYS,
                     "it has no server that Tollgate can forward to: it answers 503",
                 );
-                own.push(&backend.head, Condition::ALWAYS, Effect::Refuse(503));
+                own.push(&backend.head, RequestCondition::ALWAYS, Effect::Refuse(503));
             }
         }
     }
 
     /// The name of the upstream of a backend.
-    fn upstream(&mut self, backend: &'c Section, lines: &[&'c Line]) -> Option<String> {
+    fn upstream(&mut self, backend: &'c Section, lines: &[&'c ConfigLine]) -> Option<String> {
         if let Some(known) = self.backends.get(backend.name()) {
             return known.clone();
         }
@@ -283,7 +292,7 @@ impl<'c> Converter<'c> {
         let name = match upstream {
             Some(map) => {
                 let name = resource_name(backend.name(), |name| draft.upstreams.has(name));
-                draft.upstreams.set(&name, Node { comments, ..Node::from(map) });
+                draft.upstreams.set(&name, YamlNode { comments, ..YamlNode::from(map) });
                 Some(name)
             }
             None => {

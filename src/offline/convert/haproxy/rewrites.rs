@@ -1,28 +1,28 @@
 //! Changes of the path.
 
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     path::Path,
     site::{Edit, Effect, PathEdit},
 };
 
 /// The change that an action makes, and for which paths. `None`: Tollgate cannot make it. `words`: the action and its
 /// arguments.
-pub(super) fn rewrite(words: &[&str]) -> Option<(Condition, Effect)> {
+pub(super) fn rewrite(words: &[&str]) -> Option<(RequestCondition, Effect)> {
     let (when, edit) = match words {
         ["replace-path", pattern, by] => replaced(pattern, by)?,
         // They see the query as well: what is kept of a path must be kept of the query.
         ["replace-uri" | "replace-pathq", pattern, by] => prefix(pattern, by)?,
         ["set-path", value] => match (value.strip_suffix("%[path]"), value.strip_prefix("%[path,regsub(")) {
-            (Some(before), _) => (Condition::ALWAYS, PathEdit::Prepend(plain(before)?)),
+            (Some(before), _) => (RequestCondition::ALWAYS, PathEdit::Prepend(plain(before)?)),
             (None, Some(inner)) => {
                 let (pattern, by) = inner.strip_suffix(")]")?.split_once(',')?;
                 let pattern = pattern.strip_prefix('^')?;
                 let prefix = literal(pattern)?;
                 let edit = PathEdit::Replace { prefix: prefix.clone(), by: plain_or_empty(by)? };
-                (Condition::path(Path::prefix(&prefix).ok()?), edit)
+                (RequestCondition::path(Path::prefix(&prefix).ok()?), edit)
             }
-            _ => (Condition::ALWAYS, PathEdit::Whole(plain(value)?)),
+            _ => (RequestCondition::ALWAYS, PathEdit::Whole(plain(value)?)),
         },
         _ => return None,
     };
@@ -30,13 +30,13 @@ pub(super) fn rewrite(words: &[&str]) -> Option<(Condition, Effect)> {
 }
 
 /// `replace-path`. HAProxy puts the text in place of the whole path, if the expression is found in it.
-fn replaced(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
+fn replaced(pattern: &str, by: &str) -> Option<(RequestCondition, PathEdit)> {
     if let Some(found) = prefix(pattern, by) {
         return Some(found);
     }
     let path = |pattern: &str| Path::regex(pattern, false).ok();
     if !by.contains('\\') {
-        return Some((Condition::path(path(pattern)?), PathEdit::Whole(plain(by)?)));
+        return Some((RequestCondition::path(path(pattern)?), PathEdit::Whole(plain(by)?)));
     }
     // Each group gets a name.
     let (mut named, mut groups, mut before) = (String::new(), 0, ' ');
@@ -58,11 +58,11 @@ fn replaced(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
     }
     template += &plain_or_empty(rest)?;
     template.starts_with('/').then_some(())?;
-    Some((Condition::path(path(&named)?), PathEdit::Template(template)))
+    Some((RequestCondition::path(path(&named)?), PathEdit::Template(template)))
 }
 
 /// `^/api/(.*)` by `/\1`, and its like: the rest of the path is kept.
-fn prefix(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
+fn prefix(pattern: &str, by: &str) -> Option<(RequestCondition, PathEdit)> {
     let text = pattern.strip_suffix('$').unwrap_or(pattern);
     // An expression that every path meets is found at the beginning.
     let text = text.strip_prefix('^').or(Some(text).filter(|text| *text == "(.*)"))?;
@@ -75,7 +75,7 @@ fn prefix(pattern: &str, by: &str) -> Option<(Condition, PathEdit)> {
     } else {
         (literal(text.strip_suffix("(.*)")?)?, kept(by, r"\1")?)
     };
-    Some((Condition::path(Path::prefix(&prefix).ok()?), PathEdit::Replace { prefix, by }))
+    Some((RequestCondition::path(Path::prefix(&prefix).ok()?), PathEdit::Replace { prefix, by }))
 }
 
 /// The path that an expression without operators stands for.

@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::syntax::{Line, Section};
+use super::syntax::{ConfigLine, Section};
 use crate::offline::convert::{
-    condition::{Condition, Test, is_host},
+    condition::{RequestCondition, Test, is_host},
     read,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Bound<'c> {
 }
 
 /// A configuration that is read.
-pub(super) struct Source<'c> {
+pub(super) struct HaproxyConfig<'c> {
     pub(super) sections: &'c [Section],
     directory: PathBuf,
     pub(super) listeners: Vec<Bound<'c>>,
@@ -28,7 +28,7 @@ pub(super) struct Source<'c> {
     pub(super) hosts: BTreeSet<String>,
 }
 
-impl<'c> Source<'c> {
+impl<'c> HaproxyConfig<'c> {
     pub(super) fn new(sections: &'c [Section], path: &Path) -> Self {
         let directory = path.parent().unwrap_or(Path::new("")).to_owned();
         let words = sections.iter().flat_map(|section| &section.lines).flat_map(|line| {
@@ -41,7 +41,7 @@ impl<'c> Source<'c> {
     }
 
     /// The lines of a section behind those of its `defaults`, without those that a `no` takes back.
-    pub(super) fn lines(&self, section: &'c Section) -> Vec<&'c Line> {
+    pub(super) fn lines(&self, section: &'c Section) -> Vec<&'c ConfigLine> {
         let mut lines = self.defaults(section).map(|defaults| self.lines(defaults)).unwrap_or_default();
         for line in &section.lines {
             match line.words.as_slice() {
@@ -67,7 +67,7 @@ impl<'c> Source<'c> {
     }
 
     /// The last line of this name.
-    pub(super) fn last(lines: &[&'c Line], name: &str) -> Option<&'c Line> {
+    pub(super) fn last(lines: &[&'c ConfigLine], name: &str) -> Option<&'c ConfigLine> {
         lines.iter().rfind(|line| line.word(0) == name).copied()
     }
 
@@ -86,7 +86,7 @@ impl<'c> Source<'c> {
     }
 
     /// A setting of `global`.
-    pub(super) fn global(&self, name: &str) -> Option<&'c Line> {
+    pub(super) fn global(&self, name: &str) -> Option<&'c ConfigLine> {
         let lines = self.sections.iter().filter(|section| section.kind() == "global");
         lines.flat_map(|section| &section.lines).rfind(|line| line.word(0) == name)
     }
@@ -108,7 +108,7 @@ impl<'c> Source<'c> {
     }
 
     /// Whether a request comes to one of the listeners that meet this.
-    pub(super) fn at(&self, is_met: impl Fn(&Bound<'_>) -> bool) -> Condition {
+    pub(super) fn at(&self, is_met: impl Fn(&Bound<'_>) -> bool) -> RequestCondition {
         let names = self.listeners.iter().filter(|bound| is_met(bound));
         Test::Listeners(names.map(|bound| bound.name.clone()).collect()).into()
     }

@@ -2,18 +2,18 @@
 
 use std::{fmt::Display, path::Path};
 
-use crate::offline::convert::{ConvertError, Note, Place, yaml::Comment};
+use crate::offline::convert::{ConvertError, Note, SourceLine, yaml::Comment};
 
 /// A line: its words without quotes and escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ConfigLine {
     pub(super) words: Vec<String>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// Whether it depends on `.if` or on a variable of the environment.
     pub(super) is_in_doubt: bool,
 }
 
-impl Line {
+impl ConfigLine {
     /// The word at `index`, or an empty text.
     pub(super) fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", String::as_str)
@@ -49,8 +49,8 @@ impl Line {
 /// A section: its kind and name, and its lines.
 #[derive(Debug, Clone)]
 pub(super) struct Section {
-    pub(super) head: Line,
-    pub(super) lines: Vec<Line>,
+    pub(super) head: ConfigLine,
+    pub(super) lines: Vec<ConfigLine>,
 }
 
 impl Section {
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Section>, ConvertErro
     // How many `.if` are open.
     let mut depth = 0_usize;
     for (index, line) in text.lines().enumerate() {
-        let place = Place { file: name.clone(), line: index + 1 };
+        let place = SourceLine { file: name.clone(), line: index + 1 };
         let error = |column: usize, message: &str| ConvertError::Syntax {
             file: name.clone(),
             line: index + 1,
@@ -95,7 +95,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Section>, ConvertErro
             continue;
         }
         let is_section = SECTIONS.split_whitespace().any(|known| known == first);
-        let line = Line { words, place, is_in_doubt: depth > 0 || has_variable };
+        let line = ConfigLine { words, place, is_in_doubt: depth > 0 || has_variable };
         match sections.last_mut() {
             _ if is_section => sections.push(Section { head: line, lines: Vec::new() }),
             Some(section) => section.lines.push(line),

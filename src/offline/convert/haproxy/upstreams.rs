@@ -2,30 +2,30 @@
 
 use super::{
     limits::key_of,
-    source::Source,
-    syntax::{Line, milliseconds},
-    words::{self, Class},
+    source::HaproxyConfig,
+    syntax::{ConfigLine, milliseconds},
+    words::{self, WordMeaning},
 };
 use crate::offline::convert::{
     condition::is_host,
     draft::{duration, is_field_name},
-    yaml::{Comment, Map, Node},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// A `timeout` and its line, if it is a time that Tollgate takes.
-pub(super) fn timeout<'l>(lines: &[&'l Line], name: &str) -> Option<(&'l Line, u64)> {
+pub(super) fn timeout<'l>(lines: &[&'l ConfigLine], name: &str) -> Option<(&'l ConfigLine, u64)> {
     let line = lines.iter().rfind(|line| line.word(0) == "timeout" && line.word(1) == name)?;
     let time = milliseconds(line.word(2)).filter(|time| (1..=86_400_000 * 365).contains(time));
     Some((line, time?))
 }
 
 /// A server with the words of `default-server` before its own.
-struct Server<'l> {
-    line: &'l Line,
+struct HaproxyServer<'l> {
+    line: &'l ConfigLine,
     words: Vec<&'l str>,
 }
 
-impl<'l> Server<'l> {
+impl<'l> HaproxyServer<'l> {
     fn has(&self, word: &str) -> bool {
         let no = format!("no-{word}");
         let last = self.words.iter().rfind(|known| **known == word || **known == no);
@@ -61,8 +61,8 @@ impl<'l> Server<'l> {
     /// What Tollgate does not do for this server.
     fn notes(&self) -> Vec<&'static str> {
         let said = |(_, _, class)| match class {
-            Class::Noted(text) => Some(text),
-            Class::Unknown => Some("it has an option that Tollgate has no equal of"),
+            WordMeaning::Noted(text) => Some(text),
+            WordMeaning::Unknown => Some("it has an option that Tollgate has no equal of"),
             _ => None,
         };
         let mut notes: Vec<_> = words::options("server", &self.words).into_iter().filter_map(said).collect();
@@ -80,11 +80,11 @@ impl<'l> Server<'l> {
 }
 
 /// The upstream of a backend, and what is said of it. No upstream: Tollgate can forward to none of its servers.
-pub(super) fn upstream(source: &Source<'_>, lines: &[&Line]) -> (Option<Map>, Vec<Comment>) {
+pub(super) fn upstream(source: &HaproxyConfig<'_>, lines: &[&ConfigLine]) -> (Option<Map>, Vec<Comment>) {
     let mut comments = Vec::new();
     let servers = servers(lines);
     // Without others, backup servers get all requests.
-    let is_main = |server: &Server<'_>| !server.has("backup") && !server.is_drained();
+    let is_main = |server: &HaproxyServer<'_>| !server.has("backup") && !server.is_drained();
     let has_main = servers.iter().any(is_main);
     let (backup, used): (Vec<_>, Vec<_>) =
         servers.iter().partition(|server| has_main && server.has("backup"));
@@ -100,7 +100,7 @@ pub(super) fn upstream(source: &Source<'_>, lines: &[&Line]) -> (Option<Map>, Ve
     if used.iter().all(|server| [server.value("proto"), server.value("alpn")].contains(&Some("h2"))) {
         map.set("protocol", "h2");
     }
-    match Source::last(lines, "cookie") {
+    match HaproxyConfig::last(lines, "cookie") {
         Some(line) if line.has("insert") && is_field_name(line.word(1)) => {
             map.set("sticky", Map::new().with("cookie", line.word(1)));
         }
@@ -112,7 +112,7 @@ pub(super) fn upstream(source: &Source<'_>, lines: &[&Line]) -> (Option<Map>, Ve
     map.extend_some("health", health(lines, &used, &mut comments));
     let most: u64 = used.iter().filter_map(|server| server.number("maxconn")).fold(0, u64::saturating_add);
     map.extend_some("max_connections", Some(most.min(1_000_000)).filter(|most| *most > 0));
-    let retries = Source::last(lines, "retries").and_then(|line| line.word(1).parse::<u64>().ok());
+    let retries = HaproxyConfig::last(lines, "retries").and_then(|line| line.word(1).parse::<u64>().ok());
     map.extend_some("retry", retries.map(|retries| Map::new().with("max", retries.min(10))));
     for (key, settings) in [("timeouts", timeouts(lines, &mut comments)), ("tls", tls(source, &used))] {
         map.extend_some(key, Some(settings).filter(|settings| !settings.is_empty()));
@@ -120,7 +120,7 @@ pub(super) fn upstream(source: &Source<'_>, lines: &[&Line]) -> (Option<Map>, Ve
     (Some(map), comments)
 }
 
-fn servers<'l>(lines: &[&'l Line]) -> Vec<Server<'l>> {
+fn servers<'l>(lines: &[&'l ConfigLine]) -> Vec<HaproxyServer<'l>> {
     let mut defaults = Vec::new();
     let mut servers = Vec::new();
     for line in lines {
@@ -128,7 +128,8 @@ fn servers<'l>(lines: &[&'l Line]) -> Vec<Server<'l>> {
         match line.word(0) {
             "default-server" => defaults.extend(words(1)),
             "server" => {
-                servers.push(Server { line, words: defaults.iter().copied().chain(words(3)).collect() });
+                servers
+                    .push(HaproxyServer { line, words: defaults.iter().copied().chain(words(3)).collect() });
             }
             _ => {}
         }
@@ -136,7 +137,7 @@ fn servers<'l>(lines: &[&'l Line]) -> Vec<Server<'l>> {
     servers
 }
 
-fn endpoints(servers: &[&Server<'_>], comments: &mut Vec<Comment>) -> Vec<Node> {
+fn endpoints(servers: &[&HaproxyServer<'_>], comments: &mut Vec<Comment>) -> Vec<YamlNode> {
     let (mut endpoints, mut known) = (Vec::new(), Vec::new());
     for server in servers {
         comments.extend(server.notes().into_iter().map(|text| server.line.note(text)));
@@ -150,17 +151,21 @@ fn endpoints(servers: &[&Server<'_>], comments: &mut Vec<Comment>) -> Vec<Node> 
             1 => {}
             weight => endpoint.set("weight", weight.min(1000)),
         }
-        endpoints.push(if endpoint.len() == 1 { Node::from(url.as_str()) } else { Node::from(endpoint) });
+        endpoints.push(if endpoint.len() == 1 {
+            YamlNode::from(url.as_str())
+        } else {
+            YamlNode::from(endpoint)
+        });
         known.push(url);
     }
     endpoints
 }
 
-fn balance(lines: &[&Line], comments: &mut Vec<Comment>) -> Node {
-    let Some(line) = Source::last(lines, "balance") else { return Node::from("round_robin") };
+fn balance(lines: &[&ConfigLine], comments: &mut Vec<Comment>) -> YamlNode {
+    let Some(line) = HaproxyConfig::last(lines, "balance") else { return YamlNode::from("round_robin") };
     let fetch = match line.word(1) {
-        "roundrobin" | "static-rr" | "first" => return Node::from("round_robin"),
-        "leastconn" | "random" => return Node::from("least_request"),
+        "roundrobin" | "static-rr" | "first" => return YamlNode::from("round_robin"),
+        "leastconn" | "random" => return YamlNode::from("least_request"),
         "source" => "src".to_owned(),
         "uri" => "path".to_owned(),
         "hash" => line.word(2).to_owned(),
@@ -171,12 +176,12 @@ fn balance(lines: &[&Line], comments: &mut Vec<Comment>) -> Node {
         Ok((key, _)) => Map::new().with("hash", key).into(),
         Err(_) => {
             comments.push(line.note("choose a `balance` of Tollgate: see docs/upstreams.md"));
-            Node::from("round_robin")
+            YamlNode::from("round_robin")
         }
     }
 }
 
-fn timeouts(lines: &[&Line], comments: &mut Vec<Comment>) -> Map {
+fn timeouts(lines: &[&ConfigLine], comments: &mut Vec<Comment>) -> Map {
     let time = |name: &str| timeout(lines, name).map(|(_, time)| time);
     let (mut timeouts, longest) = (Map::new(), time("server").max(time("tunnel")));
     for (key, time) in [("connect", time("connect")), ("response", time("server")), ("idle", longest)] {
@@ -191,7 +196,7 @@ fn timeouts(lines: &[&Line], comments: &mut Vec<Comment>) -> Map {
     timeouts
 }
 
-fn tls(source: &Source<'_>, servers: &[&Server<'_>]) -> Map {
+fn tls(source: &HaproxyConfig<'_>, servers: &[&HaproxyServer<'_>]) -> Map {
     let mut tls = Map::new();
     for server in servers.iter().filter(|server| server.has("ssl")) {
         for (word, base, settings) in
@@ -210,7 +215,7 @@ fn tls(source: &Source<'_>, servers: &[&Server<'_>]) -> Map {
 }
 
 /// Checks of health, if any server has them.
-fn health(lines: &[&Line], servers: &[&Server<'_>], comments: &mut Vec<Comment>) -> Option<Map> {
+fn health(lines: &[&ConfigLine], servers: &[&HaproxyServer<'_>], comments: &mut Vec<Comment>) -> Option<Map> {
     let first = servers.iter().find(|server| server.has("check"))?;
     let chosen = lines.iter().rfind(|line| line.word(0) == "option" && line.word(1) == "httpchk");
     let mut health = chosen.map_or_else(|| Map::new().with("type", "tcp"), |line| asked(line));
@@ -249,7 +254,7 @@ fn health(lines: &[&Line], servers: &[&Server<'_>], comments: &mut Vec<Comment>)
 }
 
 /// `option httpchk GET /health HTTP/1.1\r\nHost: a.example.com`.
-fn asked(line: &Line) -> Map {
+fn asked(line: &ConfigLine) -> Map {
     let path = line.words.iter().find(|word| word.starts_with('/'));
     let text = line.words.join(" ").to_ascii_lowercase();
     let host = text.split("\r\n").find_map(|field| field.strip_prefix("host:"));

@@ -1,11 +1,11 @@
 //! What words.txt says of words: those that need nothing, since nobody outside can see what they do, and those that are
 //! only noted.
 
-use super::syntax::Line;
+use super::syntax::ConfigLine;
 
 /// What a word is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum WordMeaning {
     /// It is converted elsewhere.
     Converted,
     NeedsNothing,
@@ -24,47 +24,47 @@ fn lists(words: &str, word: &str) -> Option<bool> {
 }
 
 /// A word of a kind, and whether a value is behind it.
-fn class(kind: &str, word: &str) -> (Class, bool) {
+fn class(kind: &str, word: &str) -> (WordMeaning, bool) {
     let found = include_str!("words.txt").lines().find_map(|line| {
         let said = |begin: &str| line.strip_prefix(begin)?.split_once(": ");
         let (class, words) = match (said("noted "), said("closed ")) {
-            (Some((words, text)), _) => (Class::Noted(text), words),
-            (_, Some((words, text))) => (Class::Closed(text), words),
-            _ => (Class::NeedsNothing, line),
+            (Some((words, text)), _) => (WordMeaning::Noted(text), words),
+            (_, Some((words, text))) => (WordMeaning::Closed(text), words),
+            _ => (WordMeaning::NeedsNothing, line),
         };
         Some((class, lists(words.strip_prefix(kind)?.strip_prefix(' ')?, word)?))
     });
-    found.unwrap_or((Class::Unknown, false))
+    found.unwrap_or((WordMeaning::Unknown, false))
 }
 
 /// A word of this kind.
-pub(super) fn of(kind: &str, word: &str) -> Class {
+pub(super) fn of(kind: &str, word: &str) -> WordMeaning {
     class(kind, word).0
 }
 
 /// The action of a rule, without its arguments. `kind`: `http-request` or `http-response`.
-pub(super) fn action(kind: &str, action: &str) -> Class {
+pub(super) fn action(kind: &str, action: &str) -> WordMeaning {
     let name = action.split('(').next().unwrap_or_default();
     match class("action", name) {
-        (Class::Unknown, _) => class(kind, name).0,
+        (WordMeaning::Unknown, _) => class(kind, name).0,
         (known, _) => known,
     }
 }
 
 /// A line of a section.
-pub(super) fn line(line: &Line) -> Class {
+pub(super) fn line(line: &ConfigLine) -> WordMeaning {
     let (name, of) = (line.word(0), line.word(1));
     match (class("converted", name), class("converted", &format!("{name}:{of}"))) {
-        ((Class::Unknown, _), (Class::Unknown, _)) => match name {
+        ((WordMeaning::Unknown, _), (WordMeaning::Unknown, _)) => match name {
             "option" => class("option", of).0,
             name => class("section", name).0,
         },
-        _ => Class::Converted,
+        _ => WordMeaning::Converted,
     }
 }
 
 /// The options of `bind` or `server` among these words, each with its value.
-pub(super) fn options<'w>(kind: &str, words: &[&'w str]) -> Vec<(&'w str, &'w str, Class)> {
+pub(super) fn options<'w>(kind: &str, words: &[&'w str]) -> Vec<(&'w str, &'w str, WordMeaning)> {
     let mut found = Vec::new();
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
@@ -81,13 +81,17 @@ pub(super) const OWN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-for
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offline::convert::Place;
+    use crate::offline::convert::SourceLine;
 
     #[test]
     fn what_can_be_seen_is_said() {
         let class = |text: &str| {
             let words = text.split(' ').map(str::to_owned).collect();
-            line(&Line { words, place: Place { file: String::new(), line: 1 }, is_in_doubt: false })
+            line(&ConfigLine {
+                words,
+                place: SourceLine { file: String::new(), line: 1 },
+                is_in_doubt: false,
+            })
         };
         for text in [
             "errorfile 503 a",
@@ -96,20 +100,22 @@ mod tests {
             "maxconn 5",
             "option originalto",
         ] {
-            assert!(matches!(class(text), Class::Noted(_)), "{text}");
+            assert!(matches!(class(text), WordMeaning::Noted(_)), "{text}");
         }
         for text in ["log global", "tune.ssl.x 1", "option httplog"] {
-            assert_eq!(class(text), Class::NeedsNothing, "{text}");
+            assert_eq!(class(text), WordMeaning::NeedsNothing, "{text}");
         }
         for text in ["timeout queue 5s", "option httpchk", "acl a path /"] {
-            assert_eq!(class(text), Class::Converted, "{text}");
+            assert_eq!(class(text), WordMeaning::Converted, "{text}");
         }
         for text in ["frobnicate spoe", "option x", "algo", "set-var"] {
-            assert_eq!(class(text), Class::Unknown, "{text}");
+            assert_eq!(class(text), WordMeaning::Unknown, "{text}");
         }
         let found = options("server", &["weight", "5", "frobnicate", "check"]);
-        let found: Vec<_> =
-            found.iter().map(|(word, value, class)| (*word, *value, *class == Class::Unknown)).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(word, value, class)| (*word, *value, *class == WordMeaning::Unknown))
+            .collect();
         assert_eq!(found, [("weight", "5", false), ("frobnicate", "", true), ("check", "", false)]);
     }
 }

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::offline::convert::{
     document::{Fields, Item},
-    site::{Edit, Effect, HeaderChange},
-    yaml::{Comment, Map, Node},
+    site::{Edit, Effect, HeaderRule},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// Headers in which Kong tells services who asks, and which clients cannot send.
@@ -74,7 +74,7 @@ impl<'d> Kong<'d> {
             let text = "`anonymous`: set `require: none`, and let the service look at X-Consumer-Username";
             return Err(text.to_owned());
         }
-        let remove = |name: &str| Effect::Edit(Edit::Request(HeaderChange::Remove(name.to_owned())));
+        let remove = |name: &str| Effect::Edit(Edit::Request(HeaderRule::Remove(name.to_owned())));
         let mut effects: Vec<_> = IDENTITY.iter().copied().map(remove).collect();
         effects.extend((!self.has_usernames()).then(|| remove(USERNAME)));
         if flag(config, "run_on_preflight", true)? && self.effective("cors", route, None).is_none() {
@@ -154,7 +154,7 @@ impl<'d> Kong<'d> {
         let text =
             "keys.yaml has hashes of keys: docs/migration/kong-key-auth.md has the commands that write it.";
         comments.push(Comment::Plain(text.to_owned()));
-        self.draft.settings.set("api_keys", Node { comments, ..Node::from(keys) });
+        self.draft.settings.set("api_keys", YamlNode { comments, ..YamlNode::from(keys) });
     }
 }
 

@@ -9,11 +9,11 @@ use super::{
     values::{flag, ignore, number, numbers},
 };
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     document::Fields,
     draft::{duration, is_field_name, resource_name},
     site::Effect,
-    yaml::{Comment, Map, Node, Value},
+    yaml::{Comment, Map, YamlNode, YamlValue},
 };
 
 /// The highest limit of a policy.
@@ -73,11 +73,12 @@ impl<'d> Kong<'d> {
         for policy in self.policy_names(nth, "rate", (of, instance), quotas.iter().map(policy).collect())? {
             // Kong counts preflights that `cors` does not answer.
             if self.effective("cors", route, None).is_none()
-                && let Some(Node { value: Value::Map(map), .. }) = self.draft.policies.get_mut(&policy)
+                && let Some(YamlNode { value: YamlValue::Map(map), .. }) =
+                    self.draft.policies.get_mut(&policy)
             {
                 map.set("preflight", true);
             }
-            effects.push(Effect::Limit { policy, counted: Condition::ALWAYS });
+            effects.push(Effect::Limit { policy, counted: RequestCondition::ALWAYS });
         }
         Ok(always(effects))
     }
@@ -220,7 +221,7 @@ impl<'d> Kong<'d> {
         let policy = policy.with("limit", format!("{MOST}/1s")).with("overrides", overrides);
         let of = (format!("consumers of {scope:?}"), String::new());
         let names = self.policy_names(nth, "consumers", of, vec![policy])?;
-        let limit = |policy: String| Effect::Limit { policy, counted: Condition::ALWAYS };
+        let limit = |policy: String| Effect::Limit { policy, counted: RequestCondition::ALWAYS };
         Ok(always(names.into_iter().map(limit)))
     }
 
@@ -238,8 +239,9 @@ impl<'d> Kong<'d> {
         else {
             return self.draft.head.push(config.note("set `store: { redis: { url: … } }`"));
         };
-        let url = Node::from(Value::Bare(format!("\"{scheme}://{password}{host}:{port}/{database}\"")));
-        let mut node = Node::from(Map::new().with("redis", Map::new().with("url", url)));
+        let url =
+            YamlNode::from(YamlValue::Bare(format!("\"{scheme}://{password}{host}:{port}/{database}\"")));
+        let mut node = YamlNode::from(Map::new().with("redis", Map::new().with("url", url)));
         if !password.is_empty() {
             node = node.commented(Comment::Plain("Set REDIS_PASSWORD in the environment.".to_owned()));
         }

@@ -24,11 +24,11 @@ use std::{
 };
 
 use super::{
-    ConvertError, Place,
-    condition::Condition,
-    document::{Document, Fields, Item},
-    draft::Draft,
-    site::{Effect, Listener, Rule, Site},
+    ConvertError, SourceLine,
+    condition::RequestCondition,
+    document::{Fields, ForeignDocument, Item},
+    draft::ConfigDraft,
+    site::{Effect, Site, SiteListener, SiteRule},
     yaml::{Comment, Map},
 };
 use consumers::Consumers;
@@ -59,11 +59,11 @@ const NOTED: [(&str, &str); 4] = [
 ];
 
 /// What conditions do to the requests of a route.
-type Effects = Vec<(Condition, Effect)>;
+type Effects = Vec<(RequestCondition, Effect)>;
 
 /// Converts `text`, the file at `path`.
-pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
-    let document = Document::parse(&path.display().to_string(), text)?;
+pub(super) fn convert(text: &str, path: &Path) -> Result<ConfigDraft, ConvertError> {
+    let document = ForeignDocument::parse(&path.display().to_string(), text)?;
     let root = document.root().fields();
     let mut kong = Kong::new(&root);
     let mut rules = kong.sections(&root);
@@ -99,12 +99,12 @@ struct Kong<'d> {
     targets: Vec<Item<'d>>,
     plugins: Vec<Plugin<'d>>,
     consumers: Consumers<'d>,
-    draft: Draft,
+    draft: ConfigDraft,
     /// Upstreams of the draft, by service and by whether they preserve the host.
     written: BTreeMap<(usize, bool), String>,
     policies: Policies,
     /// The places of notes at the head.
-    told: BTreeSet<Place>,
+    told: BTreeSet<SourceLine>,
     needs_tls: bool,
 }
 
@@ -124,7 +124,7 @@ impl<'d> Kong<'d> {
             targets: root.items("targets"),
             plugins: Vec::new(),
             consumers: Consumers::default(),
-            draft: Draft::default(),
+            draft: ConfigDraft::default(),
             written: BTreeMap::new(),
             policies: Policies::default(),
             told: BTreeSet::new(),
@@ -149,7 +149,7 @@ impl<'d> Kong<'d> {
     }
 
     /// Looks at the sections that are no part of a route. Those that nobody knows close all routes.
-    fn sections(&mut self, root: &Fields<'d>) -> Vec<Rule> {
+    fn sections(&mut self, root: &Fields<'d>) -> Vec<SiteRule> {
         ignore(root, NEEDS_NOTHING);
         for (keys, hint) in NOTED {
             for key in keys.split_whitespace() {
@@ -163,7 +163,7 @@ impl<'d> Kong<'d> {
         let unknown = info.rest().into_iter().chain(rest(root));
         let rule = |(key, item): (&str, Item<'_>)| {
             let text = "it has no equal, and it may be for all routes".to_owned();
-            Rule::new(Condition::ALWAYS, Effect::Close(text), &item.place(), key)
+            SiteRule::new(RequestCondition::ALWAYS, Effect::Close(text), &item.place(), key)
         };
         unknown.map(rule).collect()
     }
@@ -176,15 +176,15 @@ impl<'d> Kong<'d> {
     }
 }
 
-fn listener(name: &str, settings: Map) -> Listener {
+fn listener(name: &str, settings: Map) -> SiteListener {
     let text = match settings.has("tls") {
         true => "Kong's default. Write its certificates and their keys into these files.",
         false => "Kong's default. Its addresses are in kong.conf (`proxy_listen`).",
     };
-    Listener { name: name.to_owned(), settings, comments: vec![Comment::Plain(text.to_owned())] }
+    SiteListener { name: name.to_owned(), settings, comments: vec![Comment::Plain(text.to_owned())] }
 }
 
 /// Effects on all requests.
 fn always(effects: impl IntoIterator<Item = Effect>) -> Effects {
-    effects.into_iter().map(|effect| (Condition::ALWAYS, effect)).collect()
+    effects.into_iter().map(|effect| (RequestCondition::ALWAYS, effect)).collect()
 }

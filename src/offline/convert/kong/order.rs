@@ -4,11 +4,11 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::values::number;
 use crate::offline::convert::{
-    Place,
-    condition::Condition,
+    SourceLine,
+    condition::RequestCondition,
     document::Fields,
     path::Path,
-    site::{Effect, Rule},
+    site::{Effect, SiteRule},
 };
 
 /// How early a route is tried: the greater, the earlier. It is that of the default router since 3.0,
@@ -31,20 +31,20 @@ pub(super) fn rank(kinds: &BTreeSet<&str>, fields: &Fields<'_>, path: Option<(us
 }
 
 /// A route with one of its paths.
-pub(super) struct Entry {
+pub(super) struct OrderedRoute {
     pub(super) rank: Rank,
-    pub(super) when: Condition,
+    pub(super) when: RequestCondition,
     pub(super) path: Option<Path>,
     /// Unless some stand for several. Empty: every host.
     pub(super) hosts: BTreeSet<String>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) name: String,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<SiteRule>,
 }
 
 /// The rules of all entries. Kong tries those of one rank in the order of their IDs, which a file does not tell: requests
 /// to two of them are closed.
-pub(super) fn rules(mut entries: Vec<Entry>) -> Vec<Rule> {
+pub(super) fn rules(mut entries: Vec<OrderedRoute>) -> Vec<SiteRule> {
     entries.sort_by_key(|entry| Reverse(entry.rank));
     let mut rules = Vec::new();
     for (nth, entry) in entries.iter().enumerate() {
@@ -52,16 +52,16 @@ pub(super) fn rules(mut entries: Vec<Entry>) -> Vec<Rule> {
             if entry.may_meet(other) && entry.effects() != other.effects() {
                 let text = format!("Kong does not say whether it tries it before the route `{}`", other.name);
                 let both = entry.when.clone().and(other.when.clone());
-                rules.push(Rule::new(both, Effect::Close(text), &entry.place, entry.name.as_str()));
+                rules.push(SiteRule::new(both, Effect::Close(text), &entry.place, entry.name.as_str()));
             }
         }
         let inner = Effect::Enter(entry.rules.clone());
-        rules.push(Rule::new(entry.when.clone(), inner, &entry.place, entry.name.as_str()));
+        rules.push(SiteRule::new(entry.when.clone(), inner, &entry.place, entry.name.as_str()));
     }
     rules
 }
 
-impl Entry {
+impl OrderedRoute {
     /// Whether some requests may meet both.
     fn may_meet(&self, other: &Self) -> bool {
         let differ =
@@ -71,7 +71,7 @@ impl Entry {
     }
 
     /// What it does, without its name.
-    fn effects(&self) -> Vec<(&Condition, &Effect)> {
+    fn effects(&self) -> Vec<(&RequestCondition, &Effect)> {
         let effects = self.rules.iter().map(|rule| (&rule.when, &rule.effect));
         effects.filter(|(_, effect)| !matches!(effect, Effect::Name(_))).collect()
     }

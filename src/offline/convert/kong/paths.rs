@@ -1,7 +1,7 @@
 //! Paths of routes, and the paths that services get (kong/router/utils.lua, `get_upstream_uri_v0`).
 
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     path::{Path, is_open},
     site::PathEdit,
 };
@@ -37,9 +37,11 @@ impl KongPath {
     }
 
     /// `strips`: what is behind the match of an expression is needed.
-    pub(super) fn condition(&self, strips: bool) -> Condition {
+    pub(super) fn condition(&self, strips: bool) -> RequestCondition {
         let path = match &self.path {
-            Err(why) => return Condition::between(Condition::NEVER, self.beginning(), why.clone()),
+            Err(why) => {
+                return RequestCondition::between(RequestCondition::NEVER, self.beginning(), why.clone());
+            }
             Ok(Path::Regex(pattern)) if strips => {
                 let path = Path::regex(&format!("{pattern}{REST}"), false);
                 path.unwrap_or_else(|_| Path::Regex(pattern.clone()))
@@ -52,20 +54,20 @@ impl KongPath {
             Ok(outer) if self.is_regex && is_open(&self.pattern) => {
                 let why =
                     format!("`{}`: Kong's routers read what is behind `|` in different ways", self.pattern);
-                Condition::between(Condition::path(path), Condition::path(outer), why)
+                RequestCondition::between(RequestCondition::path(path), RequestCondition::path(outer), why)
             }
-            _ => Condition::path(path),
+            _ => RequestCondition::path(path),
         }
     }
 
     /// What all paths begin with that meet an expression that cannot be read.
-    fn beginning(&self) -> Condition {
+    fn beginning(&self) -> RequestCondition {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_-".contains(c);
         let end = self.pattern.find(|c: char| !is_plain(c)).unwrap_or(self.pattern.len());
         // The last letter may be optional.
         let begin = &self.pattern[..end.saturating_sub(1)];
         let path = if is_open(&self.pattern) { Path::Any } else { Path::prefix(begin).unwrap_or_default() };
-        Condition::path(path)
+        RequestCondition::path(path)
     }
 }
 

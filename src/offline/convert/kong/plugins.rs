@@ -9,11 +9,11 @@ use super::{
     values::{all_read, given, ignore, number},
 };
 use crate::offline::convert::{
-    condition::{Condition, Test},
+    condition::{RequestCondition, Test},
     document::Fields,
     draft::size,
     networks::Networks,
-    site::{Action, Edit, Effect, Rule},
+    site::{Edit, Effect, RuleResponse, SiteRule},
     yaml::Map,
 };
 
@@ -50,8 +50,8 @@ const CLOSING: u32 = 905;
 
 impl<'d> Kong<'d> {
     /// The rules of the plugins that apply to a route.
-    pub(super) fn plugin_rules(&mut self, route: usize) -> Vec<Rule> {
-        let mut rules: Vec<(u32, Rule)> = Vec::new();
+    pub(super) fn plugin_rules(&mut self, route: usize) -> Vec<SiteRule> {
+        let mut rules: Vec<(u32, SiteRule)> = Vec::new();
         for nth in self.plugins_of(route) {
             let Some(plugin) = self.plugins.get(nth) else { continue };
             let (name, item) = (plugin.name, plugin.item);
@@ -66,10 +66,10 @@ impl<'d> Kong<'d> {
             } else {
                 Ok(Vec::new())
             };
-            let rule = |(when, effect)| Rule::new(when, effect, &item.place(), name);
+            let rule = |(when, effect)| SiteRule::new(when, effect, &item.place(), name);
             match applied {
                 Ok(effects) => rules.extend(effects.into_iter().map(|one| (priority(name), rule(one)))),
-                Err(text) => rules.push((CLOSING, rule((Condition::ALWAYS, Effect::Close(text))))),
+                Err(text) => rules.push((CLOSING, rule((RequestCondition::ALWAYS, Effect::Close(text))))),
             }
         }
         rules.sort_by_key(|(priority, _)| Reverse(*priority));
@@ -123,7 +123,7 @@ fn ip_restriction(config: &Fields<'_>) -> Result<Effects, String> {
         let texts: Vec<_> = items.map(|item| item.text().unwrap_or_default()).collect();
         if !texts.is_empty() {
             let networks = Networks::parse(texts).map_err(|text| format!("`{text}` is no address"))?;
-            let meets = Condition::from(Test::Addresses(networks));
+            let meets = RequestCondition::from(Test::Addresses(networks));
             effects.push((if is_allowed { meets.not() } else { meets }, Effect::Refuse(status)));
         }
     }
@@ -161,7 +161,7 @@ fn termination(config: &Fields<'_>) -> Result<Effects, String> {
         (None, Some(text)) => reply.set("body", message(text)),
         (None, None) => {}
     }
-    Ok(always([Effect::Act(Action::Reply(reply))]))
+    Ok(always([Effect::Act(RuleResponse::Reply(reply))]))
 }
 
 /// The body of Kong's own responses.

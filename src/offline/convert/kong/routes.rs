@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use super::{
     HTTP, Kong,
-    order::{self, Entry},
+    order::{self, OrderedRoute},
     paths::{self, KongPath},
-    upstreams::Service,
+    upstreams::KongService,
     values::{all_read, flag, given, ignore, number},
 };
 use crate::offline::convert::{
-    condition::{Condition, Host, Test, ValueKind, is_host},
+    condition::{HostCondition, RequestCondition, Test, ValueKind, is_host},
     document::{Fields, Item},
     draft::is_field_name,
-    site::{Action, Edit, Effect, PathEdit, Rule},
+    site::{Edit, Effect, PathEdit, RuleResponse, SiteRule},
     yaml::Map,
 };
 
@@ -33,7 +33,7 @@ const UNKNOWN: [(&str, &str); 4] = [
 ];
 
 /// What a route does with paths and hosts.
-struct Target {
+struct RoutePaths {
     service: Option<usize>,
     strips: bool,
     preserves_host: bool,
@@ -43,7 +43,7 @@ struct Target {
 
 impl<'d> Kong<'d> {
     /// The rules of all routes, in the order in which Kong tries them.
-    pub(super) fn ordered_routes(&mut self) -> Vec<Rule> {
+    pub(super) fn ordered_routes(&mut self) -> Vec<SiteRule> {
         let mut entries = Vec::new();
         for (nth, (service, item)) in self.routes.clone().into_iter().enumerate() {
             let service = service.and_then(|nth| self.services.get(nth)).map(|item| item.fields());
@@ -60,15 +60,15 @@ impl<'d> Kong<'d> {
     }
 
     /// A route has an entry for each of its paths.
-    fn route(&mut self, nth: usize, item: Item<'d>) -> Vec<Entry> {
+    fn route(&mut self, nth: usize, item: Item<'d>) -> Vec<OrderedRoute> {
         let (fields, place) = (item.fields(), item.place());
         let name = fields.text("name").map_or_else(|| format!("route-{}", nth + 1), str::to_owned);
-        let rule = |(when, effect)| Rule::new(when, effect, &place, name.clone());
+        let rule = |(when, effect)| SiteRule::new(when, effect, &place, name.clone());
         let (parts, kinds) = conditions(&fields);
-        let mut head = vec![rule((Condition::ALWAYS, Effect::Name(name.clone())))];
+        let mut head = vec![rule((RequestCondition::ALWAYS, Effect::Name(name.clone())))];
         if !self.is_keyed(nth) && !self.key_plugins().is_empty() {
             let none = Edit::Setting("require", "none".into());
-            head.push(rule((Condition::ALWAYS, Effect::Edit(none))));
+            head.push(rule((RequestCondition::ALWAYS, Effect::Edit(none))));
         }
         head.extend(self.protocol_rules(&fields).into_iter().map(rule));
         head.extend(self.plugin_rules(nth));
@@ -76,7 +76,7 @@ impl<'d> Kong<'d> {
         ignore(&fields, NEEDS_NOTHING);
         let fault = all_read(&fields).and(number(&fields, "regex_priority").map(drop));
         if let Err(text) = fault.and(target.as_ref().map(|_| ()).map_err(String::clone)) {
-            head.push(rule((Condition::ALWAYS, Effect::Close(text))));
+            head.push(rule((RequestCondition::ALWAYS, Effect::Close(text))));
         }
         let mut paths: Vec<_> =
             fields.items("paths").into_iter().map(|path| path.text().or(Some("$"))).collect();
@@ -97,9 +97,9 @@ impl<'d> Kong<'d> {
             let mut parts = parts.clone();
             parts.insert(usize::from(kinds.contains("hosts")), path.condition(strips));
             let length = text.map(|text| (text.len(), path.is_regex));
-            Entry {
+            OrderedRoute {
                 rank: order::rank(&kinds, &fields, length),
-                when: parts.into_iter().fold(Condition::ALWAYS, Condition::and),
+                when: parts.into_iter().fold(RequestCondition::ALWAYS, RequestCondition::and),
                 path: path.path.ok(),
                 hosts: hosts.clone(),
                 place: place.clone(),
@@ -111,7 +111,7 @@ impl<'d> Kong<'d> {
     }
 
     /// What Kong answers before any plugin runs (kong/runloop/handler.lua, `access.before`).
-    fn protocol_rules(&mut self, fields: &Fields<'d>) -> Vec<(Condition, Effect)> {
+    fn protocol_rules(&mut self, fields: &Fields<'d>) -> Vec<(RequestCondition, Effect)> {
         let mut rules = Vec::new();
         let protocols = fields.texts("protocols");
         let has = |names: [&str; 2]| protocols.iter().any(|one| names.contains(one));
@@ -120,31 +120,32 @@ impl<'d> Kong<'d> {
             let effect = match number(fields, "https_redirect_status_code") {
                 Ok(Some(status @ (301 | 302 | 307 | 308))) => {
                     let redirect = Map::new().with("scheme", "https").with("status", status);
-                    Effect::Act(Action::Redirect(redirect))
+                    Effect::Act(RuleResponse::Redirect(redirect))
                 }
                 _ => Effect::Refuse(426),
             };
             rules.push((Test::Listeners([HTTP.to_owned()].into()).into(), effect));
         }
         if has(["grpc", "grpcs"]) {
-            let types = GRPC.map(|kind| Condition::value(ValueKind::Header, "content-type", kind));
+            let types = GRPC.map(|kind| RequestCondition::value(ValueKind::Header, "content-type", kind));
             let why = "the beginning of a header is not compared";
-            let is_grpc = Condition::between(Condition::Any(types.into()), Condition::ALWAYS, why);
+            let is_grpc =
+                RequestCondition::between(RequestCondition::Any(types.into()), RequestCondition::ALWAYS, why);
             rules.push((is_grpc.not(), Effect::Refuse(415)));
         }
         rules
     }
 
-    fn target(&self, nth: usize, fields: &Fields<'d>) -> Result<Target, String> {
+    fn target(&self, nth: usize, fields: &Fields<'d>) -> Result<RoutePaths, String> {
         let service = self.routes.get(nth).and_then(|(service, _)| *service);
         let item = service.and_then(|nth| self.services.get(nth));
-        let path = item.map(|item| Service::new(&item.fields())).transpose()?.map(|service| service.path);
+        let path = item.map(|item| KongService::new(&item.fields())).transpose()?.map(|service| service.path);
         let base = path.filter(|path| !path.is_empty()).unwrap_or_else(|| "/".to_owned());
         // They are the same for `/` (kong/router/traditional.lua, `find_match`).
         if fields.text("path_handling").unwrap_or("v0") != "v0" && base != "/" {
             return Err("`path_handling`: Kong's routers join such paths in different ways".to_owned());
         }
-        Ok(Target {
+        Ok(RoutePaths {
             service,
             strips: flag(fields, "strip_path", true)?,
             preserves_host: flag(fields, "preserve_host", false)?,
@@ -155,15 +156,15 @@ impl<'d> Kong<'d> {
     /// What happens to requests that no plugin has ended. `before`: the rules of the plugins.
     fn tail(
         &mut self,
-        target: &Target,
+        target: &RoutePaths,
         path: &KongPath,
-        before: &[Rule],
-        rule: &dyn Fn((Condition, Effect)) -> Rule,
-    ) -> Vec<Rule> {
-        let always = |effect: Effect| rule((Condition::ALWAYS, effect));
+        before: &[SiteRule],
+        rule: &dyn Fn((RequestCondition, Effect)) -> SiteRule,
+    ) -> Vec<SiteRule> {
+        let always = |effect: Effect| rule((RequestCondition::ALWAYS, effect));
         let Some(service) = target.service else { return vec![always(Effect::Refuse(503))] };
         let end = match self.upstream(service, target.preserves_host) {
-            Ok(upstream) => always(Effect::Act(Action::Upstream(upstream))),
+            Ok(upstream) => always(Effect::Act(RuleResponse::Upstream(upstream))),
             Err(text) => always(Effect::Close(text)),
         };
         if before.iter().any(|rule| matches!(rule.effect, Effect::Edit(Edit::Path(_)))) {
@@ -177,7 +178,7 @@ impl<'d> Kong<'d> {
             Err(text) => vec![always(Effect::Close(text))],
             Ok((exact, others)) => {
                 let special = exact.map(|(path, whole)| {
-                    rule((Condition::path(path), Effect::Enter(with(Some(PathEdit::Whole(whole))))))
+                    rule((RequestCondition::path(path), Effect::Enter(with(Some(PathEdit::Whole(whole))))))
                 });
                 special.into_iter().chain(with(others)).collect()
             }
@@ -186,54 +187,59 @@ impl<'d> Kong<'d> {
 }
 
 /// What a request must be apart from its path, and the kinds of conditions that the route has.
-fn conditions(fields: &Fields<'_>) -> (Vec<Condition>, BTreeSet<&'static str>) {
+fn conditions(fields: &Fields<'_>) -> (Vec<RequestCondition>, BTreeSet<&'static str>) {
     let mut parts = Vec::new();
-    let any = |item: Item<'_>, one: &dyn Fn(&str) -> Condition| {
-        let unknown = || Condition::unknown_place("a list that cannot be read");
+    let any = |item: Item<'_>, one: &dyn Fn(&str) -> RequestCondition| {
+        let unknown = || RequestCondition::unknown_place("a list that cannot be read");
         let one = |item: Item<'_>| item.text().map_or_else(unknown, one);
-        Condition::Any(item.items().into_iter().map(one).collect())
+        RequestCondition::Any(item.items().into_iter().map(one).collect())
     };
     parts.extend(given(fields, "hosts").map(|item| ("hosts", any(item, &host))));
-    let method = |text: &str| Condition::method(&text.to_ascii_uppercase());
+    let method = |text: &str| RequestCondition::method(&text.to_ascii_uppercase());
     parts.extend(given(fields, "methods").map(|item| ("methods", any(item, &method))));
     for (name, values) in fields.fields("headers").each() {
         parts.push(("headers", any(values, &|value| field(name, value))));
     }
     for (key, why) in UNKNOWN {
-        parts.extend(given(fields, key).map(|_| (key, Condition::unknown_place(why))));
+        parts.extend(given(fields, key).map(|_| (key, RequestCondition::unknown_place(why))));
     }
     let kinds = parts.iter().map(|(kind, _)| *kind).collect();
     (parts.into_iter().map(|(_, condition)| condition).collect(), kinds)
 }
 
-fn host(text: &str) -> Condition {
+fn host(text: &str) -> RequestCondition {
     let text = text.to_ascii_lowercase();
     match (text.split_once(':'), text.strip_prefix("*.")) {
         (Some((name, _)), _) => {
-            Condition::between(Condition::NEVER, host(name), "hosts are compared without ports")
+            RequestCondition::between(RequestCondition::NEVER, host(name), "hosts are compared without ports")
         }
-        (None, Some(below)) if is_host(below) => Condition::host(Host::Below(below.to_owned())),
-        (None, None) if is_host(&text) => Condition::host(Host::Exact(text)),
-        (None, None) if text == "*" => Condition::ALWAYS,
-        _ => Condition::unknown_place(format!("`{text}`: only names, and `*.` and a name, are compared")),
+        (None, Some(below)) if is_host(below) => {
+            RequestCondition::host(HostCondition::Below(below.to_owned()))
+        }
+        (None, None) if is_host(&text) => RequestCondition::host(HostCondition::Exact(text)),
+        (None, None) if text == "*" => RequestCondition::ALWAYS,
+        _ => RequestCondition::unknown_place(format!(
+            "`{text}`: only names, and `*.` and a name, are compared"
+        )),
     }
 }
 
 /// Kong compares headers in any case of their letters.
-fn field(name: &str, value: &str) -> Condition {
+fn field(name: &str, value: &str) -> RequestCondition {
     let name = name.to_ascii_lowercase();
     let is_text = value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) && value.trim() == value;
     if value.starts_with("~*") || !is_text || !is_field_name(&name) {
-        return Condition::unknown(format!("`{name}: {value}`: headers are compared with texts"));
+        return RequestCondition::unknown(format!("`{name}: {value}`: headers are compared with texts"));
     }
     let spellings = [value.to_owned(), value.to_ascii_lowercase(), value.to_ascii_uppercase()];
     let spellings = BTreeSet::from(spellings).into_iter();
-    let exact = spellings.map(|value| Condition::value(ValueKind::Header, name.as_str(), value)).collect();
+    let exact =
+        spellings.map(|value| RequestCondition::value(ValueKind::Header, name.as_str(), value)).collect();
     match value.chars().any(|c| c.is_ascii_alphabetic()) {
-        false => Condition::Any(exact),
+        false => RequestCondition::Any(exact),
         true => {
             let why = format!("Kong compares `{name}` in any case of letters, and Tollgate exactly");
-            Condition::between(Condition::Any(exact), Condition::ALWAYS, why)
+            RequestCondition::between(RequestCondition::Any(exact), RequestCondition::ALWAYS, why)
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::offline::convert::document::{Fields, Item};
 
 /// What a plugin is for. Without any of these, it is global.
 #[derive(Clone, Default)]
-pub(super) struct Scope {
+pub(super) struct PluginScope {
     pub(super) service: Option<usize>,
     pub(super) route: Option<usize>,
     pub(super) consumer: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Scope {
 pub(super) struct Plugin<'d> {
     pub(super) name: &'d str,
     pub(super) item: Item<'d>,
-    pub(super) scope: Scope,
+    pub(super) scope: PluginScope,
 }
 
 impl<'d> Plugin<'d> {
@@ -31,7 +31,7 @@ impl<'d> Plugin<'d> {
 
     /// How specific it is (kong/runloop/plugins_iterator.lua, `lookup_cfg`).
     fn rank(&self) -> (usize, bool, bool) {
-        let Scope { service, route, consumer, .. } = &self.scope;
+        let PluginScope { service, route, consumer, .. } = &self.scope;
         let is_for = [consumer.is_some(), route.is_some(), service.is_some()];
         (is_for.iter().filter(|is_for| **is_for).count(), is_for[0], is_for[1])
     }
@@ -39,19 +39,19 @@ impl<'d> Plugin<'d> {
 
 impl<'d> Kong<'d> {
     pub(super) fn collect_plugins(&mut self, root: &Fields<'d>) {
-        let global = Scope::default();
-        let mut all: Vec<(Fields<'d>, Scope)> = Vec::new();
+        let global = PluginScope::default();
+        let mut all: Vec<(Fields<'d>, PluginScope)> = Vec::new();
         for (nth, service) in self.services.iter().enumerate() {
-            all.push((service.fields(), Scope { service: Some(nth), ..global.clone() }));
+            all.push((service.fields(), PluginScope { service: Some(nth), ..global.clone() }));
         }
         for (nth, (_, route)) in self.routes.iter().enumerate() {
-            all.push((route.fields(), Scope { route: Some(nth), ..global.clone() }));
+            all.push((route.fields(), PluginScope { route: Some(nth), ..global.clone() }));
         }
         for (name, consumer) in &self.consumers.all {
-            all.push((consumer.fields(), Scope { consumer: Some(name.clone()), ..global.clone() }));
+            all.push((consumer.fields(), PluginScope { consumer: Some(name.clone()), ..global.clone() }));
         }
         for group in root.items("consumer_groups") {
-            all.push((group.fields(), Scope { has_group: true, ..global.clone() }));
+            all.push((group.fields(), PluginScope { has_group: true, ..global.clone() }));
         }
         root.items("plugins").into_iter().for_each(|plugin| self.collect_plugin(plugin, &global));
         for (entity, scope) in all {
@@ -61,7 +61,7 @@ impl<'d> Kong<'d> {
 
     /// Adds a plugin, unless it is disabled, for TCP alone, or for an entity that is not in this file. A plugin that
     /// stands in an entity may name others.
-    fn collect_plugin(&mut self, item: Item<'d>, outer: &Scope) {
+    fn collect_plugin(&mut self, item: Item<'d>, outer: &PluginScope) {
         let fields = item.fields();
         let service = given(&fields, "service").map(|item| self.service_named(item));
         let route = given(&fields, "route").map(|item| {
@@ -81,7 +81,7 @@ impl<'d> Kong<'d> {
             return;
         }
         let consumer = given(&fields, "consumer").and_then(reference).map(|name| self.consumers.name(name));
-        let scope = Scope {
+        let scope = PluginScope {
             service: service.flatten().or(outer.service),
             route: route.flatten().or(outer.route),
             consumer: consumer.or_else(|| outer.consumer.clone()),

@@ -5,7 +5,7 @@ use super::{Effects, always, values::rest};
 use crate::offline::convert::{
     document::Fields,
     draft::{is_field_name, literal},
-    site::{Edit, Effect, HeaderChange, PathEdit},
+    site::{Edit, Effect, HeaderRule, PathEdit},
 };
 
 /// Headers that belong to a connection: Tollgate sets them itself.
@@ -21,7 +21,7 @@ pub(super) fn is_header(name: &str) -> bool {
 ///
 /// # Errors
 /// Something has no equal.
-pub(super) fn changes(config: &Fields<'_>, edit: fn(HeaderChange) -> Edit) -> Result<Effects, String> {
+pub(super) fn changes(config: &Fields<'_>, edit: fn(HeaderRule) -> Edit) -> Result<Effects, String> {
     let mut effects = Vec::new();
     for action in ["remove", "rename", "replace", "add", "append"] {
         let fields = config.fields(action);
@@ -36,16 +36,16 @@ pub(super) fn changes(config: &Fields<'_>, edit: fn(HeaderChange) -> Edit) -> Re
             let is_value = value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) && !value.contains('$');
             let can_change = is_header(&name);
             let change = match action {
-                "remove" if can_change => HeaderChange::Remove(name),
+                "remove" if can_change => HeaderRule::Remove(name),
                 "append" if can_change && is_value && !value.is_empty() => {
-                    HeaderChange::Add(name, literal(value))
+                    HeaderRule::Add(name, literal(value))
                 }
                 "add" | "replace" if can_change && is_value && !value.is_empty() => {
                     let when = if action == "add" { "is missing" } else { "is there" };
                     let text =
                         format!("`{action}` sets `{name}` only where it {when}; here it is set always");
                     effects.push(Effect::Note(text));
-                    HeaderChange::Set(name, literal(value))
+                    HeaderRule::Set(name, literal(value))
                 }
                 _ => return Err(format!("`{action}` of the header `{header}` has no equal")),
             };

@@ -10,7 +10,7 @@ use super::{
 use crate::offline::convert::{
     document::{Fields, Item},
     draft::{duration, resource_name},
-    yaml::{Comment, Map, Node},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// Kong's weights go up to 65535.
@@ -27,7 +27,7 @@ const UPSTREAM_KEYS: &str = "name algorithm slots hash_on hash_fallback hash_on_
                              hash_on_query_arg hash_fallback_header targets";
 
 /// A service, read.
-pub(super) struct Service {
+pub(super) struct KongService {
     name: String,
     protocol: String,
     host: String,
@@ -36,7 +36,7 @@ pub(super) struct Service {
     pub(super) path: String,
 }
 
-impl Service {
+impl KongService {
     /// # Errors
     /// Something cannot be read.
     pub(super) fn new(fields: &Fields<'_>) -> Result<Self, String> {
@@ -68,7 +68,7 @@ impl<'d> Kong<'d> {
         }
         let item = *self.services.get(nth).ok_or("there is no such service")?;
         let fields = item.fields();
-        let service = Service::new(&fields)?;
+        let service = KongService::new(&fields)?;
         let (scheme, default_port, is_h2) = match service.protocol.as_str() {
             "http" => ("http", 80, false),
             "https" => ("https", 443, false),
@@ -111,7 +111,7 @@ impl<'d> Kong<'d> {
         fields.ignore(&["tls_verify"]);
         all_read(&fields)?;
         let name = resource_name(&service.name, |name| self.draft.upstreams.has(name));
-        self.draft.upstreams.set(&name, Node { comments, ..Node::from(map) });
+        self.draft.upstreams.set(&name, YamlNode { comments, ..YamlNode::from(map) });
         self.written.insert((nth, preserves_host), name.clone());
         Ok(name)
     }
@@ -150,7 +150,7 @@ impl<'d> Kong<'d> {
 }
 
 /// Addresses with weights; those that are listed twice count once.
-fn endpoints(targets: &[(String, u64)]) -> Vec<Node> {
+fn endpoints(targets: &[(String, u64)]) -> Vec<YamlNode> {
     let mut weights = targets.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0);
     let most = weights.clone().max().unwrap_or(1);
     let are_same = weights.all(|weight| weight == most);
@@ -159,7 +159,7 @@ fn endpoints(targets: &[(String, u64)]) -> Vec<Node> {
         let map = Map::new().with("url", url.as_str());
         match weight {
             0 => map.with("drain", true).into(),
-            _ if are_same => Node::from(url.as_str()),
+            _ if are_same => YamlNode::from(url.as_str()),
             _ => map.with("weight", weight.div_ceil(most.div_ceil(MAX_WEIGHT))).into(),
         }
     };

@@ -1,37 +1,37 @@
 //! What comes behind the rewrite phase of a location: limits, access, and the content.
 
 use super::{
-    Reader,
-    locations::{At, Location, Matcher},
+    NginxReader,
+    locations::{At, LocationBlock, Matcher},
     rule,
-    scope::Scope,
-    state::{Seen, State},
+    scope::BlockScope,
+    state::{RewriteState, Seen},
     steps::KEEPS_QUERY,
     syntax::Directive,
     values::size,
-    words::{Class, NO_PASSWORDS, class, said},
+    words::{DirectiveTreatment, NO_PASSWORDS, class, said},
 };
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     networks::Networks,
     path::encoded,
-    site::{Action, Edit, Effect, PathEdit, Rule},
-    yaml::{Node, Value},
+    site::{Edit, Effect, PathEdit, RuleResponse, SiteRule},
+    yaml::{YamlNode, YamlValue},
 };
 
 const FILES: &str = "nginx serves files here, and Tollgate serves none: forward to a file server";
 const NO_HTTP: &str = "Tollgate speaks HTTP to services: put their own HTTP server here as an upstream";
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// The rules of a location that was found, or of the server where none is.
-    pub(super) fn location(&mut self, at: At<'_, 'd>, state: &State<'d>) -> Vec<Rule> {
+    pub(super) fn location(&mut self, at: At<'_, 'd>, state: &RewriteState<'d>) -> Vec<SiteRule> {
         let mut rules = self.notes(at);
         let scope = at.scope();
         if let Some(internal) = scope.last("internal").filter(|_| !state.is_internal) {
-            rules.push(rule(internal, Condition::ALWAYS, Effect::Refuse(404)));
+            rules.push(rule(internal, RequestCondition::ALWAYS, Effect::Refuse(404)));
             return rules;
         }
-        rules.extend(self.body_limit(scope, &Condition::ALWAYS));
+        rules.extend(self.body_limit(scope, &RequestCondition::ALWAYS));
         let Some(location) = at.location else {
             rules.extend(self.content(at, state));
             return rules;
@@ -41,18 +41,18 @@ impl<'d> Reader<'d> {
             if methods.contains(&"GET") {
                 methods.push("HEAD");
             }
-            let others: Vec<Condition> =
-                methods.iter().map(|method| Condition::method(method).not()).collect();
+            let others: Vec<RequestCondition> =
+                methods.iter().map(|method| RequestCondition::method(method).not()).collect();
             // The steps of the location are not for these.
-            let found = self.content(at, &State { block: Some(block), ..state.clone() });
-            rules.push(rule(block, Condition::All(others), Effect::Enter(found)));
+            let found = self.content(at, &RewriteState { block: Some(block), ..state.clone() });
+            rules.push(rule(block, RequestCondition::All(others), Effect::Enter(found)));
         }
         rules.extend(self.steps(at, &at.directives(), state.clone()));
         rules
     }
 
     /// The rule for the longest body, if it is not that of all servers.
-    pub(super) fn body_limit(&self, scope: &Scope<'d>, when: &Condition) -> Option<Rule> {
+    pub(super) fn body_limit(&self, scope: &BlockScope<'d>, when: &RequestCondition) -> Option<SiteRule> {
         let most = scope.last("client_max_body_size")?;
         let effect = match size(most.argument(0)) {
             Some(text) if text == self.max_body => return None,
@@ -63,59 +63,59 @@ impl<'d> Reader<'d> {
     }
 
     /// What is noted of the directives of a location, and of those around it.
-    pub(super) fn notes(&self, at: At<'_, 'd>) -> Vec<Rule> {
+    pub(super) fn notes(&self, at: At<'_, 'd>) -> Vec<SiteRule> {
         let is_elsewhere =
             |directive: &&Directive| self.at_head.iter().any(|known| std::ptr::eq(*known, *directive));
         let noted = at.scope().effective().into_iter().filter(|directive| !is_elsewhere(directive));
         noted
-            .filter(|directive| matches!(class(directive), Class::Noted(_)))
-            .filter_map(|directive| said(directive, &Condition::ALWAYS))
+            .filter(|directive| matches!(class(directive), DirectiveTreatment::Noted(_)))
+            .filter_map(|directive| said(directive, &RequestCondition::ALWAYS))
             .collect()
     }
 
     /// The rules behind the rewrite phase.
-    pub(super) fn content(&mut self, at: At<'_, 'd>, state: &State<'d>) -> Vec<Rule> {
+    pub(super) fn content(&mut self, at: At<'_, 'd>, state: &RewriteState<'d>) -> Vec<SiteRule> {
         let scope = self.scope_at(at, state);
         let mut rules = Vec::new();
         rules.extend(self.limits(&scope, state));
         rules.extend(self.access(&scope));
-        let closes = |directive: &&Directive| matches!(class(directive), Class::Closes(_));
+        let closes = |directive: &&Directive| matches!(class(directive), DirectiveTreatment::Closes(_));
         let closing = scope.effective().into_iter().filter(closes);
-        rules.extend(closing.filter_map(|directive| said(directive, &Condition::ALWAYS)));
+        rules.extend(closing.filter_map(|directive| said(directive, &RequestCondition::ALWAYS)));
         rules.extend(self.handler(at, &scope, state));
         rules
     }
 
     /// The rules of `allow`, `deny` and `auth_basic`.
-    fn access(&self, scope: &Scope<'d>) -> Vec<Rule> {
+    fn access(&self, scope: &BlockScope<'d>) -> Vec<SiteRule> {
         let list = scope.all(&["allow", "deny"]);
         let has_auth = scope.effective().into_iter().find(|directive| {
             let is_auth = directive.name.starts_with("auth_") || directive.name.starts_with("access_by_lua");
             directive.name == "auth_basic" && directive.argument(0) != "off"
-                || is_auth && matches!(class(directive), Class::Closes(_))
+                || is_auth && matches!(class(directive), DirectiveTreatment::Closes(_))
         });
         let mut rules = Vec::new();
         // An address that is allowed needs no password, or the other way round.
         let is_either = scope.value("satisfy") == "any" && has_auth.is_some();
         if let (Some(first), false) = (list.iter().find(|one| one.name == "deny"), is_either) {
             let when = match permitted(&list) {
-                Ok(networks) if networks.is_all() => Condition::NEVER,
-                Ok(networks) if networks.is_empty() => Condition::ALWAYS,
+                Ok(networks) if networks.is_all() => RequestCondition::NEVER,
+                Ok(networks) if networks.is_empty() => RequestCondition::ALWAYS,
                 Ok(networks) => self.is_from(networks).not(),
-                Err(text) => Condition::unknown(format!("`{text}` is not an address")),
+                Err(text) => RequestCondition::unknown(format!("`{text}` is not an address")),
             };
-            if when != Condition::NEVER {
+            if when != RequestCondition::NEVER {
                 rules.push(rule(first, when, Effect::Refuse(403)));
             }
         }
         if let Some(auth) = has_auth.filter(|auth| auth.name == "auth_basic") {
-            rules.push(rule(auth, Condition::ALWAYS, Effect::Close(NO_PASSWORDS.to_owned())));
+            rules.push(rule(auth, RequestCondition::ALWAYS, Effect::Close(NO_PASSWORDS.to_owned())));
         }
         rules
     }
 
     /// The rules of the content itself.
-    fn handler(&mut self, at: At<'_, 'd>, scope: &Scope<'d>, state: &State<'d>) -> Vec<Rule> {
+    fn handler(&mut self, at: At<'_, 'd>, scope: &BlockScope<'d>, state: &RewriteState<'d>) -> Vec<SiteRule> {
         let own: Vec<&'d Directive> = at.directives();
         let of_block: Vec<&'d Directive> = state.block.iter().flat_map(|block| block.children()).collect();
         // The block of an `if` does not inherit it.
@@ -125,11 +125,11 @@ impl<'d> Reader<'d> {
         }
         let is_pass = |child: &&&Directive| child.name.ends_with("_pass");
         let pass = of_block.iter().rfind(is_pass).or_else(|| own.iter().rfind(is_pass)).copied();
-        let is_all = |location: &Location<'_>| matches!(&location.matcher, Matcher::Prefix { text, .. } if text == "/");
+        let is_all = |location: &LocationBlock<'_>| matches!(&location.matcher, Matcher::Prefix { text, .. } if text == "/");
         let of_server = || scope.last("root").filter(|_| !at.server.locations.iter().any(is_all));
         let files = at.location.map(|location| location.directive).or_else(of_server);
         let close = |directive: &Directive, text: &str| {
-            vec![rule(directive, Condition::ALWAYS, Effect::Close(text.to_owned()))]
+            vec![rule(directive, RequestCondition::ALWAYS, Effect::Close(text.to_owned()))]
         };
         match pass {
             Some(pass) if matches!(pass.name.as_str(), "proxy_pass" | "grpc_pass") => {
@@ -145,17 +145,17 @@ impl<'d> Reader<'d> {
         &mut self,
         files: &'d Directive,
         at: At<'_, 'd>,
-        scope: &Scope<'d>,
-        state: &State<'d>,
-    ) -> Vec<Rule> {
+        scope: &BlockScope<'d>,
+        state: &RewriteState<'d>,
+    ) -> Vec<SiteRule> {
         let last = files.arguments.last().map_or("", String::as_str);
         let queries = ["?$args", "?$query_string", "$is_args$args"];
         let path = queries.into_iter().find_map(|query| last.strip_suffix(query)).unwrap_or(last);
         let counted = scope.all(&["limit_req"]).into_iter().chain(scope.all(&["limit_conn"]));
         let counted = counted.map(|limit| limit.name.as_str()).chain(state.counted.iter().copied()).collect();
-        let mut state = State { block: None, is_internal: true, counted, ..state.clone() };
+        let mut state = RewriteState { block: None, is_internal: true, counted, ..state.clone() };
         let found = if last.starts_with('@') {
-            let is_it = |location: &&Location<'_>| location.matcher == Matcher::Named(last.to_owned());
+            let is_it = |location: &&LocationBlock<'_>| location.matcher == Matcher::Named(last.to_owned());
             let named = at.server.locations.iter().find(is_it);
             named.map(|location| self.location(At { location: Some(location), ..at }, &state))
         } else if path.starts_with('/') && !path.contains(['$', '?', '=']) {
@@ -167,10 +167,10 @@ impl<'d> Reader<'d> {
         match found {
             Some(found) => {
                 let text = "Tollgate serves no files: all requests go where nginx sends those without a file";
-                let note = rule(files, Condition::ALWAYS, Effect::Note(text.to_owned()));
+                let note = rule(files, RequestCondition::ALWAYS, Effect::Note(text.to_owned()));
                 [note].into_iter().chain(found).collect()
             }
-            None => vec![rule(files, Condition::ALWAYS, Effect::Close(FILES.to_owned()))],
+            None => vec![rule(files, RequestCondition::ALWAYS, Effect::Close(FILES.to_owned()))],
         }
     }
 
@@ -179,10 +179,10 @@ impl<'d> Reader<'d> {
         &mut self,
         pass: &'d Directive,
         at: At<'_, 'd>,
-        scope: &Scope<'d>,
-        state: &State<'d>,
-    ) -> Vec<Rule> {
-        let mut rules = self.response_edits(scope, None, &Condition::ALWAYS, state);
+        scope: &BlockScope<'d>,
+        state: &RewriteState<'d>,
+    ) -> Vec<SiteRule> {
+        let mut rules = self.response_edits(scope, None, &RequestCondition::ALWAYS, state);
         rules.extend(self.request_edits(scope, pass.name == "grpc_pass", state));
         let cases = self.texts(pass.argument(0), state).0;
         let is_one = cases.len() == 1;
@@ -191,8 +191,9 @@ impl<'d> Reader<'d> {
                 Ok(text) => self.forwarded(pass, &text, at, scope, state),
                 Err(why) => Err(why),
             };
-            let inner = found.unwrap_or_else(|why| vec![rule(pass, Condition::ALWAYS, Effect::Close(why))]);
-            match is_one || case == Condition::ALWAYS {
+            let inner =
+                found.unwrap_or_else(|why| vec![rule(pass, RequestCondition::ALWAYS, Effect::Close(why))]);
+            match is_one || case == RequestCondition::ALWAYS {
                 true => rules.extend(inner),
                 false => rules.push(rule(pass, case, Effect::Enter(inner))),
             }
@@ -206,9 +207,9 @@ impl<'d> Reader<'d> {
         pass: &'d Directive,
         text: &str,
         at: At<'_, 'd>,
-        scope: &Scope<'d>,
-        state: &State<'d>,
-    ) -> Result<Vec<Rule>, String> {
+        scope: &BlockScope<'d>,
+        state: &RewriteState<'d>,
+    ) -> Result<Vec<SiteRule>, String> {
         let (destination, path) = self.destination(pass, text)?;
         let has_variables = pass.argument(0).contains('$');
         let edit = match path.as_deref() {
@@ -221,14 +222,19 @@ impl<'d> Reader<'d> {
         let (is_rewritten, mut rules) =
             self.host_rules(scope, &destination.authority, pass.name == "grpc_pass", state);
         let upstream = self.upstream(pass, &destination, scope, is_rewritten)?;
-        rules.extend(edit.map(|edit| rule(pass, Condition::ALWAYS, Effect::Edit(Edit::Path(edit)))));
-        rules.push(rule(pass, Condition::ALWAYS, Effect::Act(Action::Upstream(upstream))));
+        rules.extend(edit.map(|edit| rule(pass, RequestCondition::ALWAYS, Effect::Edit(Edit::Path(edit)))));
+        rules.push(rule(pass, RequestCondition::ALWAYS, Effect::Act(RuleResponse::Upstream(upstream))));
         Ok(rules)
     }
 
     /// The change of the path for a `proxy_pass` with a path, which takes the place of the location's.
-    fn with_path(&self, by: &str, at: At<'_, 'd>, state: &State<'d>) -> Result<Option<PathEdit>, String> {
-        let own = at.location.and_then(Location::path).ok_or("its path has no place here")?;
+    fn with_path(
+        &self,
+        by: &str,
+        at: At<'_, 'd>,
+        state: &RewriteState<'d>,
+    ) -> Result<Option<PathEdit>, String> {
+        let own = at.location.and_then(LocationBlock::path).ok_or("its path has no place here")?;
         if by.contains('?') {
             return Err(KEEPS_QUERY.to_owned());
         }
@@ -239,14 +245,14 @@ impl<'d> Reader<'d> {
             }
             Seen::Template(_) => return Err("a `rewrite` before changes its path".to_owned()),
             Seen::Original(_) if own == by => None,
-            seen => State { seen: seen.replaced(own, by)?, ..state.clone() }.edit(),
+            seen => RewriteState { seen: seen.replaced(own, by)?, ..state.clone() }.edit(),
         };
         Ok(edit)
     }
 }
 
 /// The change of the path for a `proxy_pass` with variables, which sends its path as it is.
-fn with_variables(path: &str, state: &State<'_>) -> Result<Option<PathEdit>, String> {
+fn with_variables(path: &str, state: &RewriteState<'_>) -> Result<Option<PathEdit>, String> {
     match path.strip_suffix("${is_args}${args}").or_else(|| path.strip_suffix("?${args}")) {
         Some("${uri}") => Ok(state.edit()),
         Some(path) => Ok(Some(PathEdit::Template(state.path_text(path)?))),
@@ -269,9 +275,9 @@ fn permitted(list: &[&Directive]) -> Result<Networks, String> {
 }
 
 /// A node for a size: a number without a unit is written as one.
-pub(super) fn number_or_text(text: &str) -> Node {
+pub(super) fn number_or_text(text: &str) -> YamlNode {
     match text.parse::<u64>() {
-        Ok(_) => Value::Bare(text.to_owned()).into(),
+        Ok(_) => YamlValue::Bare(text.to_owned()).into(),
         Err(_) => text.into(),
     }
 }

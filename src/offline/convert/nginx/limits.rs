@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Reader, noted, rule,
-    scope::Scope,
-    state::{Seen, State},
+    NginxReader, noted, rule,
+    scope::BlockScope,
+    state::{RewriteState, Seen},
     syntax::Directive,
     unconverted,
-    values::{Part, parts},
+    values::{TextPart, parts},
 };
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     draft::{duration, resource_name},
-    site::{Effect, Rule},
-    yaml::{Comment, Map, Node, Value},
+    site::{Effect, SiteRule},
+    yaml::{Comment, Map, YamlNode, YamlValue},
 };
 
 /// The longest wait of a policy, in milliseconds, and the largest number of a limit.
@@ -28,7 +28,7 @@ pub(super) struct Zones<'d> {
     /// The names in all limits.
     pub(super) used: BTreeSet<&'d str>,
     /// The name and the settings of each policy.
-    made: BTreeMap<Made, (String, Settings)>,
+    made: BTreeMap<Made, (String, ZoneSettings)>,
 }
 
 /// What has one count in nginx, and one policy here: a zone, the key, and the constant part of the key.
@@ -36,7 +36,7 @@ type Made = (String, String, String);
 
 /// The settings that may differ between the uses of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Settings {
+struct ZoneSettings {
     /// Requests at once, or for `limit_conn` in progress.
     at_once: u64,
     /// In milliseconds.
@@ -60,7 +60,7 @@ pub(super) fn parameter<'d>(directive: &'d Directive, name: &str) -> Option<&'d 
     directive.arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// Reads `limit_req_zone` or `limit_conn_zone`.
     pub(super) fn add_zone(&mut self, zone: &'d Directive) {
         if let Some(name) = parameter(zone, "zone").map(|zone| zone.split(':').next().unwrap_or(zone)) {
@@ -82,7 +82,7 @@ impl<'d> Reader<'d> {
 
     /// The policies of zones alone, for a file without servers, as another file would include it.
     pub(super) fn policies_of_zones(&mut self) {
-        let state = State::new("", "");
+        let state = RewriteState::new("", "");
         for (name, zone) in self.zones.by_name.clone() {
             let text = self.text(zone.argument(0), &state).unwrap_or_default();
             let recipe = match recipe(&text, &state) {
@@ -92,23 +92,23 @@ impl<'d> Reader<'d> {
                     continue;
                 }
             };
-            let settings = Settings { at_once: 1, wait: 0, status: 429, is_trial: false };
+            let settings = ZoneSettings { at_once: 1, wait: 0, status: 429, is_trial: false };
             let Ok(map) = policy(zone, &recipe, settings) else { continue };
             let text = format!("{}: set `burst` to that of `limit_req` and one more.", zone.place);
             self.draft
                 .policies
-                .set(&resource_name(name, |_| false), Node::from(map).commented(Comment::Plain(text)));
+                .set(&resource_name(name, |_| false), YamlNode::from(map).commented(Comment::Plain(text)));
         }
     }
 
     /// The rules of the limits that apply.
-    pub(super) fn limits(&mut self, scope: &Scope<'d>, state: &State<'d>) -> Vec<Rule> {
+    pub(super) fn limits(&mut self, scope: &BlockScope<'d>, state: &RewriteState<'d>) -> Vec<SiteRule> {
         let mut rules = Vec::new();
         for name in ["limit_req", "limit_conn"] {
             for limit in scope.all(&[name]).into_iter().filter(|_| !state.counted.contains(&name)) {
                 match self.limit(limit, scope, state) {
                     Ok(limits) => rules.extend(limits),
-                    Err(why) => rules.push(rule(limit, Condition::ALWAYS, Effect::Close(why))),
+                    Err(why) => rules.push(rule(limit, RequestCondition::ALWAYS, Effect::Close(why))),
                 }
             }
         }
@@ -119,16 +119,16 @@ impl<'d> Reader<'d> {
     fn limit(
         &mut self,
         limit: &'d Directive,
-        scope: &Scope<'d>,
-        state: &State<'d>,
-    ) -> Result<Vec<Rule>, String> {
+        scope: &BlockScope<'d>,
+        state: &RewriteState<'d>,
+    ) -> Result<Vec<SiteRule>, String> {
         let is_rate = limit.name == "limit_req";
         let name = if is_rate { parameter(limit, "zone").unwrap_or_default() } else { limit.argument(0) };
         let zone = self.zones.by_name.get(name).copied().ok_or(format!("no zone is named `{name}`"))?;
         let word = |word: &str| scope.value(&format!("{}_{word}", limit.name));
         let is_trial = word("dry_run") == "on";
         let status = word("status").parse().ok().filter(|status| (400..=599).contains(status)).unwrap_or(503);
-        let settings = Settings { status, is_trial, ..settings(limit, zone)? };
+        let settings = ZoneSettings { status, is_trial, ..settings(limit, zone)? };
         let texts = self.texts(zone.argument(0), state);
         let mut recipes: Vec<Recipe> = Vec::new();
         for (_, text) in &texts.0 {
@@ -141,7 +141,7 @@ impl<'d> Reader<'d> {
         for own in recipes {
             let is_own = |text: Option<&str>| {
                 let found = text.filter(|text| !text.is_empty()).map(|text| recipe(text, state));
-                Condition::from(found == Some(Ok(own.clone())))
+                RequestCondition::from(found == Some(Ok(own.clone())))
             };
             let when = texts.meets(&is_own);
             let policy = self.policy(limit, (name, zone), &own, settings)?;
@@ -156,7 +156,7 @@ impl<'d> Reader<'d> {
         limit: &'d Directive,
         (zone_name, zone): (&'d str, &'d Directive),
         recipe: &Recipe,
-        settings: Settings,
+        settings: ZoneSettings,
     ) -> Result<String, String> {
         let id = (zone_name.to_owned(), recipe.key.clone(), recipe.constant.clone());
         let known = self.zones.made.get(&id).cloned();
@@ -166,9 +166,9 @@ impl<'d> Reader<'d> {
         };
         let map = policy(zone, recipe, strictest)?;
         let comments = recipe.notes.iter().map(|note| unconverted(&zone.place, note.as_str())).collect();
-        let new = || Node { comments, ..Node::from(Map::new()) };
+        let new = || YamlNode { comments, ..YamlNode::from(Map::new()) };
         let mut node = self.draft.policies.get(&name).cloned().unwrap_or_else(new);
-        node.value = Value::Map(map);
+        node.value = YamlValue::Map(map);
         if known.is_some_and(|(_, known)| known != settings) {
             let text = format!(
                 "a policy has the same settings on all routes, as its count is one. `{name}` has the strictest that zone \
@@ -188,7 +188,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-impl Settings {
+impl ZoneSettings {
     /// What is within both.
     fn strictest(self, other: Self) -> Self {
         Self {
@@ -201,13 +201,13 @@ impl Settings {
 }
 
 /// The numbers of one use of a zone.
-fn settings(limit: &Directive, zone: &Directive) -> Result<Settings, String> {
+fn settings(limit: &Directive, zone: &Directive) -> Result<ZoneSettings, String> {
     if limit.name == "limit_conn" {
         let most: u64 = limit.argument(1).parse().map_err(|_| "its number cannot be read")?;
         if !(1..=LARGEST).contains(&most) {
             return Err(format!("a limit of Tollgate is a number from 1 to {LARGEST}"));
         }
-        return Ok(Settings { at_once: most, wait: 0, status: 0, is_trial: false });
+        return Ok(ZoneSettings { at_once: most, wait: 0, status: 0, is_trial: false });
     }
     let (count, window, _) = rate(zone)?;
     let number = |name: &str| match parameter(limit, name) {
@@ -221,7 +221,7 @@ fn settings(limit: &Directive, zone: &Directive) -> Result<Settings, String> {
     };
     // Those who would wait longer are denied at once.
     let wait = (burst - at_once).saturating_mul(window).div_ceil(count).min(LONGEST_DELAY);
-    Ok(Settings { at_once: at_once + 1, wait, status: 0, is_trial: false })
+    Ok(ZoneSettings { at_once: at_once + 1, wait, status: 0, is_trial: false })
 }
 
 /// The rate of a zone: a number, in how many milliseconds, and how these are written.
@@ -236,8 +236,8 @@ fn rate(zone: &Directive) -> Result<(u64, u64, &'static str), String> {
 }
 
 /// A policy.
-fn policy(zone: &Directive, recipe: &Recipe, settings: Settings) -> Result<Map, String> {
-    let Settings { at_once, wait, status, is_trial } = settings;
+fn policy(zone: &Directive, recipe: &Recipe, settings: ZoneSettings) -> Result<Map, String> {
+    let ZoneSettings { at_once, wait, status, is_trial } = settings;
     let key = recipe.key.as_str();
     let mut map = match zone.name.as_str() {
         "limit_conn_zone" => {
@@ -268,13 +268,13 @@ fn policy(zone: &Directive, recipe: &Recipe, settings: Settings) -> Result<Map, 
 ///
 /// # Errors
 /// Why Tollgate cannot count by it.
-pub(super) fn recipe(text: &str, state: &State<'_>) -> Result<Recipe, String> {
+pub(super) fn recipe(text: &str, state: &RewriteState<'_>) -> Result<Recipe, String> {
     let mut recipe = Recipe::default();
     let (mut words, mut unknown): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for part in parts(text) {
         match part {
-            Part::Literal(text) => recipe.constant += &text,
-            Part::Variable(name) => match variable_key(&name, state) {
+            TextPart::Literal(text) => recipe.constant += &text,
+            TextPart::Variable(name) => match variable_key(&name, state) {
                 Some((word, note)) => {
                     recipe.notes.extend(note);
                     if !words.contains(&word) {
@@ -297,7 +297,7 @@ pub(super) fn recipe(text: &str, state: &State<'_>) -> Result<Recipe, String> {
 }
 
 /// The key for a variable, and what differs.
-fn variable_key(name: &str, state: &State<'_>) -> Option<(String, Option<String>)> {
+fn variable_key(name: &str, state: &RewriteState<'_>) -> Option<(String, Option<String>)> {
     let key = match name {
         "binary_remote_addr" | "remote_addr" | "proxy_protocol_addr" => "ip",
         "host" | "http_host" => "host",

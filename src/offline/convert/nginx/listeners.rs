@@ -1,10 +1,10 @@
 //! `listen` and `ssl_…`: listeners.
 
-use super::{Reader, noted, servers::Server, syntax::Directive, unconverted, values::has_variable};
+use super::{NginxReader, noted, servers::ServerBlock, syntax::Directive, unconverted, values::has_variable};
 use crate::offline::convert::{
     draft::resource_name,
-    site::Listener,
-    yaml::{Comment, Map, Node},
+    site::SiteListener,
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// An address that is listened on.
@@ -63,9 +63,9 @@ fn addresses(listen: &Directive) -> Result<Vec<String>, String> {
     }
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// Reads the addresses of a server. Each with whether the server is the default there.
-    pub(super) fn read_listens(&mut self, server: &mut Server<'d>) {
+    pub(super) fn read_listens(&mut self, server: &mut ServerBlock<'d>) {
         let listens: Vec<_> = server.named("listen").collect();
         let is_tls = server.named("ssl").any(|ssl| ssl.argument(0) == "on");
         if listens.is_empty() {
@@ -105,13 +105,13 @@ impl<'d> Reader<'d> {
     }
 
     /// Writes the listeners. Those that cannot be opened are left out.
-    pub(super) fn write_listeners(&mut self, servers: &mut [Server<'d>]) {
+    pub(super) fn write_listeners(&mut self, servers: &mut [ServerBlock<'d>]) {
         for listen in self.listens.clone() {
             let mut order: Vec<usize> =
                 (0..servers.len()).filter(|nth| servers[*nth].is_on(&listen.address)).collect();
             // The default comes first: it serves clients without SNI.
             order.sort_by_key(|nth| !servers[*nth].is_default_on(&listen.address));
-            let on: Vec<&Server<'d>> = order.iter().map(|nth| &servers[*nth]).collect();
+            let on: Vec<&ServerBlock<'d>> = order.iter().map(|nth| &servers[*nth]).collect();
             let mut settings = Map::new().with("address", listen.address.as_str());
             let (mut comments, mut closed) = (Vec::new(), Vec::new());
             if listen.is_proxy_protocol && self.draft.settings.has("trusted_proxies") {
@@ -135,14 +135,14 @@ impl<'d> Reader<'d> {
                 servers[order[nth]].closed.push((verify, listen.name.clone(), text));
             }
             if !self.listens.iter().any(|other| listen.is_part_of(other)) {
-                self.draft.listeners.push(Listener { name: listen.name, settings, comments });
+                self.draft.listeners.push(SiteListener { name: listen.name, settings, comments });
             }
         }
     }
 
     /// `tls` of a listener. `None`: there is no certificate.
-    fn tls(&self, servers: &[&Server<'d>], comments: &mut Vec<Comment>) -> Option<Map> {
-        let mut certificates: Vec<Node> = Vec::new();
+    fn tls(&self, servers: &[&ServerBlock<'d>], comments: &mut Vec<Comment>) -> Option<Map> {
+        let mut certificates: Vec<YamlNode> = Vec::new();
         for server in servers {
             let [certs, keys] =
                 ["ssl_certificate", "ssl_certificate_key"].map(|name| server.scope.all(&[name]));
@@ -152,7 +152,7 @@ impl<'d> Reader<'d> {
                     continue;
                 }
                 let [cert, key] = [cert, key].map(|file| self.file(file.argument(0)));
-                let node = Node::from(Map::new().with("cert", cert).with("key", key));
+                let node = YamlNode::from(Map::new().with("cert", cert).with("key", key));
                 if !certificates.contains(&node) {
                     certificates.push(node);
                 }
@@ -174,23 +174,23 @@ impl<'d> Reader<'d> {
     /// which it would not hold.
     fn client_auth(
         &self,
-        servers: &[&Server<'d>],
+        servers: &[&ServerBlock<'d>],
         tls: &mut Map,
         comments: &mut Vec<Comment>,
     ) -> Vec<(usize, &'d Directive, &'static str)> {
         const OTHERS: &str = "a listener of Tollgate asks all of its clients for the same certificates, or none: give this \
                               server a listener of its own";
-        let named = |server: &&Server<'d>, name: &str| {
+        let named = |server: &&ServerBlock<'d>, name: &str| {
             server.scope.last(name).filter(|directive| directive.argument(0) != "off")
         };
         let asks: Vec<_> = servers.iter().map(|server| named(server, "ssl_verify_client")).collect();
-        let ca = |server: &&Server<'d>| {
+        let ca = |server: &&ServerBlock<'d>| {
             named(server, "ssl_client_certificate").map(|ca| self.file(ca.argument(0)))
         };
         let mut files =
             servers.iter().zip(&asks).filter(|(_, asks)| asks.is_some()).map(|(server, _)| ca(server));
         let first = files.next().flatten();
-        let is_asked = |(server, asks): (&&Server<'d>, &Option<_>)| asks.is_some() || server.rejects();
+        let is_asked = |(server, asks): (&&ServerBlock<'d>, &Option<_>)| asks.is_some() || server.rejects();
         let is_one = files.all(|file| file == first) && servers.iter().zip(&asks).all(is_asked);
         let is_strict = asks.iter().flatten().all(|verify| verify.argument(0) == "on");
         if let (true, Some(file)) = (is_one, first) {

@@ -2,16 +2,16 @@
 //! prefix has `^~`, the first regular expression that is found wins, those of inner locations before those of outer ones.
 
 use super::{
-    Reader, rule,
-    scope::Scope,
-    servers::Server,
-    state::{Seen, State},
+    NginxReader, rule,
+    scope::BlockScope,
+    servers::ServerBlock,
+    state::{RewriteState, Seen},
     syntax::Directive,
 };
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     path::encoded,
-    site::{Action, Effect, Rule},
+    site::{Effect, RuleResponse, SiteRule},
     yaml::Map,
 };
 
@@ -35,23 +35,23 @@ pub(super) enum Matcher {
 
 /// A location, and those in it.
 #[derive(Debug)]
-pub(super) struct Location<'d> {
+pub(super) struct LocationBlock<'d> {
     pub(super) matcher: Matcher,
     pub(super) directive: &'d Directive,
-    pub(super) scope: Scope<'d>,
-    pub(super) inner: Vec<Location<'d>>,
+    pub(super) scope: BlockScope<'d>,
+    pub(super) inner: Vec<LocationBlock<'d>>,
 }
 
 /// Where rules are made.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a, 'd> {
-    pub(super) server: &'a Server<'d>,
+    pub(super) server: &'a ServerBlock<'d>,
     /// `None`: in the server itself.
-    pub(super) location: Option<&'a Location<'d>>,
+    pub(super) location: Option<&'a LocationBlock<'d>>,
 }
 
 impl<'a, 'd> At<'a, 'd> {
-    pub(super) fn scope(&self) -> &'a Scope<'d> {
+    pub(super) fn scope(&self) -> &'a BlockScope<'d> {
         self.location.map_or(&self.server.scope, |location| &location.scope)
     }
 
@@ -67,13 +67,13 @@ impl<'a, 'd> At<'a, 'd> {
 /// The locations among these directives, whose block has this scope.
 pub(super) fn locations<'d>(
     directives: impl IntoIterator<Item = &'d Directive>,
-    around: &Scope<'d>,
-) -> Vec<Location<'d>> {
+    around: &BlockScope<'d>,
+) -> Vec<LocationBlock<'d>> {
     let blocks = directives.into_iter().filter(|directive| directive.name == "location");
     let location = |directive: &'d Directive| {
         let scope = around.enter(directive.children());
         let inner = locations(directive.children(), &scope);
-        Location { matcher: matcher(directive), directive, scope, inner }
+        LocationBlock { matcher: matcher(directive), directive, scope, inner }
     };
     blocks.map(location).collect()
 }
@@ -96,7 +96,7 @@ fn matcher(directive: &Directive) -> Matcher {
     }
 }
 
-impl Location<'_> {
+impl LocationBlock<'_> {
     /// The path, if it is one or a beginning.
     pub(super) fn path(&self) -> Option<&str> {
         match &self.matcher {
@@ -133,8 +133,10 @@ pub(super) fn uses_groups(directive: &Directive) -> bool {
 
 /// The locations that have to be tried before expressions: exact ones, those with `^~`, those with others in them, and
 /// longer ones in these. The others can come behind, without the expressions.
-fn before_regexes<'a, 'd>(paths: &[&'a Location<'d>]) -> (Vec<&'a Location<'d>>, Vec<&'a Location<'d>>) {
-    let is_early = |one: &&Location<'d>| {
+fn before_regexes<'a, 'd>(
+    paths: &[&'a LocationBlock<'d>],
+) -> (Vec<&'a LocationBlock<'d>>, Vec<&'a LocationBlock<'d>>) {
+    let is_early = |one: &&LocationBlock<'d>| {
         matches!(one.matcher, Matcher::Exact(_)) || one.is_final() || !one.inner.is_empty()
     };
     let around: Vec<&str> = paths
@@ -142,15 +144,15 @@ fn before_regexes<'a, 'd>(paths: &[&'a Location<'d>]) -> (Vec<&'a Location<'d>>,
         .filter(|one| is_early(one) && !matches!(one.matcher, Matcher::Exact(_)))
         .filter_map(|one| one.path())
         .collect();
-    let is_within = |one: &&Location<'d>| {
+    let is_within = |one: &&LocationBlock<'d>| {
         one.path().is_some_and(|path| around.iter().any(|outer| path.starts_with(outer)))
     };
     paths.iter().copied().partition(|one| is_early(one) || is_within(one))
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// The rules of the location that nginx finds.
-    pub(super) fn search(&mut self, at: At<'_, 'd>, state: State<'d>) -> Vec<Rule> {
+    pub(super) fn search(&mut self, at: At<'_, 'd>, state: RewriteState<'d>) -> Vec<SiteRule> {
         let at = At { location: None, ..at };
         match state.searching() {
             Some(state) if self.has_budget() => self.search_in(at, &at.server.locations, &[], &state),
@@ -159,24 +161,24 @@ impl<'d> Reader<'d> {
     }
 
     /// The rule where steps and locations lead to one another without an end in reach.
-    pub(super) fn given_up(&self, at: At<'_, 'd>) -> Vec<Rule> {
+    pub(super) fn given_up(&self, at: At<'_, 'd>) -> Vec<SiteRule> {
         let text = "its `if`, `rewrite` and locations lead to one another too often".to_owned();
-        vec![Rule::new(Condition::ALWAYS, Effect::Close(text), &at.server.place, "server")]
+        vec![SiteRule::new(RequestCondition::ALWAYS, Effect::Close(text), &at.server.place, "server")]
     }
 
     /// Searches the locations of one level. `after`: the regular expressions that are tried if none of these is found.
     fn search_in<'a>(
         &mut self,
         at: At<'a, 'd>,
-        level: &'a [Location<'d>],
-        after: &[&'a Location<'d>],
-        state: &State<'d>,
-    ) -> Vec<Rule> {
+        level: &'a [LocationBlock<'d>],
+        after: &[&'a LocationBlock<'d>],
+        state: &RewriteState<'d>,
+    ) -> Vec<SiteRule> {
         let mut rules = Vec::new();
-        let is_regex = |location: &&Location<'_>| matches!(location.matcher, Matcher::Regex { .. });
-        let regexes: Vec<&'a Location<'d>> =
+        let is_regex = |location: &&LocationBlock<'_>| matches!(location.matcher, Matcher::Regex { .. });
+        let regexes: Vec<&'a LocationBlock<'d>> =
             level.iter().filter(is_regex).chain(after.iter().copied()).collect();
-        let mut paths: Vec<&'a Location<'d>> =
+        let mut paths: Vec<&'a LocationBlock<'d>> =
             level.iter().filter(|location| location.path().is_some()).collect();
         // The longest first, and the exact ones before all.
         paths.sort_by_key(|location| {
@@ -195,10 +197,10 @@ impl<'d> Reader<'d> {
             let (when, state) = match found {
                 Ok(None) => continue,
                 Ok(Some(found)) => found,
-                Err(why) => (Condition::unknown_place(why), state.clone()),
+                Err(why) => (RequestCondition::unknown_place(why), state.clone()),
             };
             let found = self.search_in(inner, &location.inner, &[], &state);
-            if when == Condition::ALWAYS {
+            if when == RequestCondition::ALWAYS {
                 rules.extend(found);
                 return rules;
             }
@@ -215,10 +217,10 @@ impl<'d> Reader<'d> {
     fn enter_paths<'a>(
         &mut self,
         at: At<'a, 'd>,
-        paths: &[&'a Location<'d>],
-        (regexes, outer): (&[&'a Location<'d>], &[&'a Location<'d>]),
-        state: &State<'d>,
-        rules: &mut Vec<Rule>,
+        paths: &[&'a LocationBlock<'d>],
+        (regexes, outer): (&[&'a LocationBlock<'d>], &[&'a LocationBlock<'d>]),
+        state: &RewriteState<'d>,
+        rules: &mut Vec<SiteRule>,
     ) -> bool {
         for location in paths {
             let inner = At { location: Some(location), ..at };
@@ -227,10 +229,10 @@ impl<'d> Reader<'d> {
                 Matcher::Prefix { text, .. } => (state.begins(text), within(text, &state.seen)),
                 Matcher::Regex { .. } | Matcher::Named(_) => continue,
             };
-            if when == Condition::NEVER {
+            if when == RequestCondition::NEVER {
                 continue;
             }
-            let state = State { seen, ..state.clone() };
+            let state = RewriteState { seen, ..state.clone() };
             let found = match location.matcher {
                 Matcher::Exact(_) => self.location(inner, &state),
                 _ => {
@@ -239,7 +241,7 @@ impl<'d> Reader<'d> {
                     self.search_in(inner, &location.inner, after, &state)
                 }
             };
-            if when == Condition::ALWAYS {
+            if when == RequestCondition::ALWAYS {
                 rules.extend(found);
                 return true;
             }
@@ -249,13 +251,13 @@ impl<'d> Reader<'d> {
     }
 
     /// The redirects from `/app` to `/app/`, for locations of one level.
-    fn slashes(&self, paths: &[&Location<'d>], state: &State<'d>) -> Vec<Rule> {
+    fn slashes(&self, paths: &[&LocationBlock<'d>], state: &RewriteState<'d>) -> Vec<SiteRule> {
         let mut rules = Vec::new();
         for location in paths {
             let Some(path) = location.without_slash() else { continue };
             let is_taken = paths.iter().any(|other| other.path() == Some(path));
             let when = state.is_path(path);
-            if is_taken || when == Condition::NEVER {
+            if is_taken || when == RequestCondition::NEVER {
                 continue;
             }
             if let Some(internal) = location.scope.last("internal").filter(|_| !state.is_internal) {
@@ -266,7 +268,7 @@ impl<'d> Reader<'d> {
             rules.extend(self.response_edits(&location.scope, Some(301), &when, state));
             let path = encoded(path).replace('{', "{{").replace('}', "}}");
             let redirect = Map::new().with("path", format!("{path}/")).with("status", 301);
-            rules.push(rule(location.directive, when, Effect::Act(Action::Redirect(redirect))));
+            rules.push(rule(location.directive, when, Effect::Act(RuleResponse::Redirect(redirect))));
         }
         rules
     }

@@ -30,21 +30,21 @@ use std::{
 };
 
 use super::{
-    ConvertError, Note, Place,
-    condition::{Condition, Test},
-    draft::{Draft, duration},
+    ConvertError, Note, SourceLine,
+    condition::{RequestCondition, Test},
+    draft::{ConfigDraft, duration},
     networks::Networks,
-    site::{Effect, Rule},
+    site::{Effect, SiteRule},
     yaml::{Comment, Map},
 };
 
 use content::number_or_text;
 use limits::Zones;
 use listeners::Listen;
-use scope::Scope;
+use scope::BlockScope;
 use syntax::Directive;
 use variables::Tables;
-use words::{Class, class};
+use words::{DirectiveTreatment, class};
 
 /// Directives whose values in `http` are settings of `client_limits`.
 const CLIENT_LIMITS: [(&str, &str); 2] =
@@ -53,8 +53,8 @@ const CLIENT_LIMITS: [(&str, &str); 2] =
 const MOST_RUNS: usize = 1_000;
 
 /// What is known of a configuration while it is read.
-struct Reader<'d> {
-    draft: Draft,
+struct NginxReader<'d> {
+    draft: ConfigDraft,
     /// Relative names of files begin here.
     directory: PathBuf,
     /// Every `map` and `geo`.
@@ -83,10 +83,10 @@ struct Reader<'d> {
 }
 
 /// Reads `text`, the file at `path`.
-pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
+pub(super) fn convert(text: &str, path: &Path) -> Result<ConfigDraft, ConvertError> {
     let directives = syntax::parse(text, path)?;
-    let mut reader = Reader {
-        draft: Draft::default(),
+    let mut reader = NginxReader {
+        draft: ConfigDraft::default(),
         directory: path.parent().unwrap_or(Path::new("")).to_owned(),
         tables: Tables::default(),
         zones: Zones::default(),
@@ -106,12 +106,12 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
 }
 
 /// A rule of a directive.
-fn rule(directive: &Directive, when: Condition, effect: Effect) -> Rule {
-    Rule::new(when, effect, &directive.place, directive.shown())
+fn rule(directive: &Directive, when: RequestCondition, effect: Effect) -> SiteRule {
+    SiteRule::new(when, effect, &directive.place, directive.shown())
 }
 
 /// The comment for what has no equal.
-fn unconverted(place: &Place, text: impl Into<String>) -> Comment {
+fn unconverted(place: &SourceLine, text: impl Into<String>) -> Comment {
     Comment::Unconverted(Note { place: place.clone(), text: text.into() })
 }
 
@@ -120,7 +120,7 @@ fn noted(directive: &Directive, text: &str) -> Comment {
     unconverted(&directive.place, format!("`{}`: {text}", directive.shown()))
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// Reads the top level of a file. A file without `http`, as in conf.d, has what would be in that block, or in the
     /// one of a server.
     fn main(&mut self, directives: &'d [Directive]) {
@@ -130,8 +130,12 @@ impl<'d> Reader<'d> {
         let inner: Vec<&'d Directive> = blocks.iter().flat_map(|block| block.children()).collect();
         for directive in others.iter().filter(|_| has_http) {
             match class(directive) {
-                Class::Noted(text) | Class::Closes(text) => self.head(directive, text),
-                Class::Nothing | Class::Converted => drop(self.left_out.insert(&directive.name)),
+                DirectiveTreatment::Noted(text) | DirectiveTreatment::Closes(text) => {
+                    self.head(directive, text);
+                }
+                DirectiveTreatment::Nothing | DirectiveTreatment::Converted => {
+                    self.left_out.insert(&directive.name);
+                }
             }
         }
         let http = if has_http { inner } else { others };
@@ -163,16 +167,19 @@ impl<'d> Reader<'d> {
                 _ => {}
             }
             let text = match class(directive) {
-                Class::Converted => continue,
-                Class::Nothing => {
+                DirectiveTreatment::Converted => continue,
+                DirectiveTreatment::Nothing => {
                     self.left_out.insert(name);
                     continue;
                 }
-                Class::Noted(text) | Class::Closes(text) => text,
+                DirectiveTreatment::Noted(text) | DirectiveTreatment::Closes(text) => text,
             };
             let is_limit = depth == 0 && CLIENT_LIMITS.iter().any(|(known, _)| *known == name);
             // A refusal may lead to something else by it: each route says so.
-            match matches!(class(directive), Class::Closes(_)) || depth > 1 || is_of_refusals(directive) {
+            match matches!(class(directive), DirectiveTreatment::Closes(_))
+                || depth > 1
+                || is_of_refusals(directive)
+            {
                 true => self.draft.unsaid.extend(noted(directive, text).note().cloned()),
                 false => {
                     self.at_head.push(directive);
@@ -196,11 +203,13 @@ impl<'d> Reader<'d> {
         }
         let named = |name: &str| directives.iter().any(|directive| directive.name == name);
         let is_server = !named("server") && ["location", "listen", "server_name"].into_iter().any(named);
-        let scope = Scope::default().enter(directives.iter().copied());
+        let scope = BlockScope::default().enter(directives.iter().copied());
         if !is_server && !named("server") {
             self.policies_of_zones();
             let known = ["limit_req_zone", "limit_conn_zone", "map", "geo", "upstream"];
-            for directive in directives.iter().filter(|directive| class(directive) == Class::Converted) {
+            for directive in
+                directives.iter().filter(|directive| class(directive) == DirectiveTreatment::Converted)
+            {
                 if !known.contains(&directive.name.as_str()) {
                     self.head(directive, "it holds for servers, of which this file has none");
                 }
@@ -208,7 +217,7 @@ impl<'d> Reader<'d> {
             return;
         }
         self.client_limits(directives);
-        let blocks: Vec<(Place, Vec<&'d Directive>)> = match is_server {
+        let blocks: Vec<(SourceLine, Vec<&'d Directive>)> = match is_server {
             true => vec![(directives[0].place.clone(), directives.to_vec())],
             false => directives
                 .iter()
@@ -240,9 +249,9 @@ impl<'d> Reader<'d> {
     }
 
     /// The proxies in front, and the header that they send. They hold for all servers in Tollgate.
-    fn real_ip(&mut self, http: &Scope<'d>, servers: &[(Place, Vec<&'d Directive>)]) {
+    fn real_ip(&mut self, http: &BlockScope<'d>, servers: &[(SourceLine, Vec<&'d Directive>)]) {
         let names = ["set_real_ip_from", "real_ip_header", "real_ip_recursive"];
-        let of = |scope: &Scope<'d>| names.map(|name| scope.all(&[name]));
+        let of = |scope: &BlockScope<'d>| names.map(|name| scope.all(&[name]));
         let shown = |lists: &[Vec<&'d Directive>; 3]| -> Vec<String> {
             lists.iter().flatten().map(|directive| directive.shown()).collect()
         };
@@ -281,20 +290,20 @@ impl<'d> Reader<'d> {
 
     /// The condition that the client's address is one of these.
     #[expect(clippy::needless_pass_by_value, reason = "each caller has made it for this")]
-    fn is_from(&self, networks: Networks) -> Condition {
+    fn is_from(&self, networks: Networks) -> RequestCondition {
         if let Some(doubt) = &self.address_doubt {
-            return Condition::unknown(doubt.clone());
+            return RequestCondition::unknown(doubt.clone());
         }
-        let test = || Condition::from(Test::Addresses(networks.clone()));
+        let test = || RequestCondition::from(Test::Addresses(networks.clone()));
         let proxies = networks.and(&self.last_proxies);
-        let inner = if proxies == self.last_proxies { test() } else { Condition::NEVER };
-        let outer = if proxies.is_empty() { test() } else { Condition::ALWAYS };
+        let inner = if proxies == self.last_proxies { test() } else { RequestCondition::NEVER };
+        let outer = if proxies.is_empty() { test() } else { RequestCondition::ALWAYS };
         match inner == outer {
             true => test(),
             false => {
                 let why = "without `real_ip_recursive on`, nginx takes the last address, Tollgate the last that is not one \
                            of `trusted_proxies`";
-                Condition::between(inner, outer, why)
+                RequestCondition::between(inner, outer, why)
             }
         }
     }

@@ -3,7 +3,7 @@
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     path::{self, Path, expression, parse},
 };
 
@@ -18,31 +18,31 @@ pub(super) fn compiled(pattern: &str, is_insensitive: bool) -> Option<regex::byt
 }
 
 /// The paths in which an expression is found.
-pub(super) fn path(pattern: &str, is_insensitive: bool) -> Condition {
+pub(super) fn path(pattern: &str, is_insensitive: bool) -> RequestCondition {
     if let Some(found) = beginning(pattern).filter(|_| !is_insensitive) {
         let path = if found.is_whole { Path::exact(&found.text()) } else { Path::prefix(&found.text()) };
-        return path.map_or(Condition::NEVER, Condition::path);
+        return path.map_or(RequestCondition::NEVER, RequestCondition::path);
     }
     match Path::regex(pattern, is_insensitive) {
-        Err(why) => Condition::unknown_place(why),
+        Err(why) => RequestCondition::unknown_place(why),
         Ok(Path::Regex(pattern)) if path::compiled(&pattern).is_some_and(|regex| !regex.can_match()) => {
-            Condition::NEVER
+            RequestCondition::NEVER
         }
-        Ok(path) => Condition::path(path),
+        Ok(path) => RequestCondition::path(path),
     }
 }
 
 /// The texts of an expression that has few, and whether they are whole: it is found in texts that begin with one of them,
 /// end with one, have one in them, or are one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct ExpressionTexts {
     pub(super) texts: Vec<String>,
     pub(super) is_start: bool,
     pub(super) is_end: bool,
 }
 
 /// The texts that an expression looks for.
-pub(super) fn words(pattern: &str, is_insensitive: bool) -> Option<Words> {
+pub(super) fn words(pattern: &str, is_insensitive: bool) -> Option<ExpressionTexts> {
     let pattern = expression(pattern).ok()?;
     let hir = parse(&pattern)?;
     let looks = hir.properties();
@@ -52,7 +52,7 @@ pub(super) fn words(pattern: &str, is_insensitive: bool) -> Option<Words> {
     if is_insensitive {
         texts.iter_mut().for_each(|text| text.make_ascii_lowercase());
     }
-    Some(Words { texts, is_start, is_end })
+    Some(ExpressionTexts { texts, is_start, is_end })
 }
 
 fn texts(hir: &Hir) -> Option<Vec<String>> {
@@ -105,7 +105,7 @@ pub(super) fn ending(pattern: &str) -> Option<String> {
 
 /// An expression that looks for a beginning, and takes the rest: `^/old/(.*)$`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Beginning {
+pub(super) struct PrefixExpression {
     /// Before the group.
     pub(super) before: String,
     /// What the group begins with. `None`: there is no group.
@@ -114,14 +114,14 @@ pub(super) struct Beginning {
     pub(super) is_whole: bool,
 }
 
-impl Beginning {
+impl PrefixExpression {
     /// What it looks for at the beginning.
     pub(super) fn text(&self) -> String {
         format!("{}{}", self.before, self.group.as_deref().unwrap_or_default())
     }
 }
 
-pub(super) fn beginning(pattern: &str) -> Option<Beginning> {
+pub(super) fn beginning(pattern: &str) -> Option<PrefixExpression> {
     // Every path begins with a slash.
     let pattern = pattern.strip_prefix("^/?").map_or(pattern.to_owned(), |rest| format!("^/{rest}"));
     let hir = parse(&expression(&pattern).ok()?)?;
@@ -164,7 +164,7 @@ pub(super) fn beginning(pattern: &str) -> Option<Beginning> {
     if !is_known || !is_anchored && !(is_empty && (has_any || group.is_some() || !is_end)) {
         return None;
     }
-    Some(Beginning { before, is_whole: is_end && group.is_none() && !has_any, group })
+    Some(PrefixExpression { before, is_whole: is_end && group.is_none() && !has_any, group })
 }
 
 /// Whether this is `.*`.

@@ -1,25 +1,25 @@
 //! `return` and redirects of `rewrite`.
 
 use super::{
-    Reader,
+    NginxReader,
     locations::At,
     rule,
-    scope::Scope,
-    state::{Seen, State},
+    scope::BlockScope,
+    state::{RewriteState, Seen},
     syntax::Directive,
     upstreams::is_authority,
     values::has_variable,
     words::{may_change_bodies, said},
 };
 use crate::offline::convert::{
-    condition::{Condition, Test},
-    site::{Action, Effect, Rule},
+    condition::{RequestCondition, Test},
+    site::{Effect, RuleResponse, SiteRule},
     yaml::Map,
 };
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// The scope of a location, or of the `if` in it that was met.
-    pub(super) fn scope_at(&self, at: At<'_, 'd>, state: &State<'d>) -> Scope<'d> {
+    pub(super) fn scope_at(&self, at: At<'_, 'd>, state: &RewriteState<'d>) -> BlockScope<'d> {
         match state.block {
             Some(block) => at.scope().enter(block.children()),
             None => at.scope().clone(),
@@ -30,10 +30,10 @@ impl<'d> Reader<'d> {
     pub(super) fn returned(
         &mut self,
         step: &'d Directive,
-        when: &Condition,
+        when: &RequestCondition,
         at: At<'_, 'd>,
-        state: &State<'d>,
-    ) -> Vec<Rule> {
+        state: &RewriteState<'d>,
+    ) -> Vec<SiteRule> {
         let (status, text): (Option<u16>, &str) = match step.arguments.as_slice() {
             [url] if url.parse::<u16>().is_err() => (Some(302), url.as_str()),
             [status] => (status.parse().ok(), ""),
@@ -63,10 +63,10 @@ impl<'d> Reader<'d> {
         step: &'d Directive,
         status: u16,
         text: &str,
-        when: &Condition,
+        when: &RequestCondition,
         at: At<'_, 'd>,
-        state: &State<'d>,
-    ) -> Vec<Rule> {
+        state: &RewriteState<'d>,
+    ) -> Vec<SiteRule> {
         let scope = self.scope_at(at, state);
         // Where routes do not choose by address, `allow` and `deny` refuse.
         if status >= 400 && (text.is_empty() || compares_addresses(when)) {
@@ -92,7 +92,7 @@ impl<'d> Reader<'d> {
                         reply.set("content_type", Self::content_type(&scope, state));
                         reply.set("body", text);
                     }
-                    Effect::Act(Action::Reply(reply))
+                    Effect::Act(RuleResponse::Reply(reply))
                 }
             };
             rules.push(rule(step, when, effect));
@@ -101,7 +101,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The type of texts.
-    fn content_type(scope: &Scope<'d>, state: &State<'d>) -> String {
+    fn content_type(scope: &BlockScope<'d>, state: &RewriteState<'d>) -> String {
         let headers = scope.all(&["add_header"]);
         let own = headers.iter().rfind(|header| header.argument(0).eq_ignore_ascii_case("content-type"));
         let text = own.map_or(scope.value("default_type"), |header| header.argument(1));
@@ -120,15 +120,15 @@ impl<'d> Reader<'d> {
         &mut self,
         step: &'d Directive,
         (status, url, is_rewrite): (u16, &str, bool),
-        when: &Condition,
+        when: &RequestCondition,
         at: At<'_, 'd>,
-        state: &State<'d>,
-    ) -> Vec<Rule> {
+        state: &RewriteState<'d>,
+    ) -> Vec<SiteRule> {
         let mut rules = self.response_edits(&self.scope_at(at, state), Some(status), when, state);
         for (case, text) in self.texts(url, state).0 {
             let redirect = text.ok_or("its URL has variables".to_owned());
             let redirect = redirect.and_then(|text| redirect_to(status, &text, is_rewrite, state));
-            let effect = redirect.map_or_else(Effect::Close, |map| Effect::Act(Action::Redirect(map)));
+            let effect = redirect.map_or_else(Effect::Close, |map| Effect::Act(RuleResponse::Redirect(map)));
             rules.push(rule(step, when.clone().and(case), effect));
         }
         rules
@@ -136,17 +136,19 @@ impl<'d> Reader<'d> {
 }
 
 /// Whether a condition tells addresses apart, by which routes do not choose.
-fn compares_addresses(condition: &Condition) -> bool {
+fn compares_addresses(condition: &RequestCondition) -> bool {
     match condition {
-        Condition::Test(test) => matches!(test, Test::Addresses(_)),
-        Condition::Not(inner) => compares_addresses(inner),
-        Condition::All(all) | Condition::Any(all) => all.iter().any(compares_addresses),
-        Condition::Between { inner, outer, .. } => compares_addresses(inner) || compares_addresses(outer),
+        RequestCondition::Test(test) => matches!(test, Test::Addresses(_)),
+        RequestCondition::Not(inner) => compares_addresses(inner),
+        RequestCondition::All(all) | RequestCondition::Any(all) => all.iter().any(compares_addresses),
+        RequestCondition::Between { inner, outer, .. } => {
+            compares_addresses(inner) || compares_addresses(outer)
+        }
     }
 }
 
 /// A redirect to `url`, in which variables of the request are left.
-fn redirect_to(status: u16, url: &str, is_rewrite: bool, state: &State<'_>) -> Result<Map, String> {
+fn redirect_to(status: u16, url: &str, is_rewrite: bool, state: &RewriteState<'_>) -> Result<Map, String> {
     let unreadable = |what: &str| format!("its {what} cannot be read");
     let (url, mut keeps_query) = match url.strip_suffix('?').filter(|_| is_rewrite) {
         Some(url) => (url, false),

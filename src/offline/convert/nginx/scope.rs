@@ -5,12 +5,12 @@ use super::syntax::Directive;
 /// A block, and those around it. Of a directive, the ones in the innermost block that has it apply: all of them if it
 /// may be repeated, else the last.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Scope<'d> {
+pub(super) struct BlockScope<'d> {
     /// The outermost first.
     blocks: Vec<Vec<&'d Directive>>,
 }
 
-impl<'d> Scope<'d> {
+impl<'d> BlockScope<'d> {
     /// The scope of a block with these directives.
     pub(super) fn enter(&self, directives: impl IntoIterator<Item = &'d Directive>) -> Self {
         let mut scope = self.clone();

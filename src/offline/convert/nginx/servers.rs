@@ -3,29 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Reader,
-    locations::{At, Location, locations},
+    NginxReader,
+    locations::{At, LocationBlock, locations},
     rule,
-    scope::Scope,
-    state::{State, between_places},
+    scope::BlockScope,
+    state::{RewriteState, between_places},
     syntax::Directive,
-    variables::{Comparison, is_host},
+    variables::{TextTest, is_host},
 };
 use crate::offline::convert::{
-    Place,
-    condition::{Condition, Host, Test},
+    SourceLine,
+    condition::{HostCondition, RequestCondition, Test},
     networks::Networks,
-    site::{Effect, Rule, Site},
+    site::{Effect, Site, SiteRule},
     yaml::Comment,
 };
 
 /// A `server` block.
 #[derive(Debug)]
-pub(super) struct Server<'d> {
+pub(super) struct ServerBlock<'d> {
     pub(super) directives: Vec<&'d Directive>,
-    pub(super) place: Place,
-    pub(super) scope: Scope<'d>,
-    pub(super) locations: Vec<Location<'d>>,
+    pub(super) place: SourceLine,
+    pub(super) scope: BlockScope<'d>,
+    pub(super) locations: Vec<LocationBlock<'d>>,
     /// Its addresses, and whether it is the default there.
     pub(super) listens: Vec<(String, bool)>,
     /// All names as they are written.
@@ -34,8 +34,8 @@ pub(super) struct Server<'d> {
     pub(super) closed: Vec<(&'d Directive, String, &'static str)>,
 }
 
-impl<'d> Server<'d> {
-    fn new(place: Place, directives: Vec<&'d Directive>, http: &Scope<'d>) -> Self {
+impl<'d> ServerBlock<'d> {
+    fn new(place: SourceLine, directives: Vec<&'d Directive>, http: &BlockScope<'d>) -> Self {
         let scope = http.enter(directives.iter().copied());
         let named = directives.iter().filter(|directive| directive.name == "server_name");
         Self {
@@ -84,9 +84,9 @@ struct Names<'d> {
 
 impl<'d> Names<'d> {
     /// The names of these servers.
-    fn of(servers: &[&Server<'d>]) -> Vec<Self> {
+    fn of(servers: &[&ServerBlock<'d>]) -> Vec<Self> {
         let (mut exact, mut below) = (BTreeSet::new(), BTreeSet::new());
-        let of_server = |server: &&Server<'d>| {
+        let of_server = |server: &&ServerBlock<'d>| {
             let mut own = Self::default();
             for name in &server.names {
                 let host = name.to_ascii_lowercase();
@@ -125,18 +125,18 @@ impl<'d> Names<'d> {
     }
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// Makes listeners and sites of these blocks.
-    pub(super) fn servers(&mut self, blocks: Vec<(Place, Vec<&'d Directive>)>, http: &Scope<'d>) {
-        let mut servers: Vec<Server<'d>> =
-            blocks.into_iter().map(|(place, directives)| Server::new(place, directives, http)).collect();
+    pub(super) fn servers(&mut self, blocks: Vec<(SourceLine, Vec<&'d Directive>)>, http: &BlockScope<'d>) {
+        let mut servers: Vec<ServerBlock<'d>> =
+            blocks.into_iter().map(|(place, directives)| ServerBlock::new(place, directives, http)).collect();
         for server in &mut servers {
             self.read_listens(server);
             let whole = server.names.iter().map(|name| name.trim_start_matches('.').to_ascii_lowercase());
             self.hosts.extend(whole.filter(|name| is_host(name)));
         }
         self.write_listeners(&mut servers);
-        let found: Vec<Vec<Rule>> = servers.iter().map(|server| self.server(server)).collect();
+        let found: Vec<Vec<SiteRule>> = servers.iter().map(|server| self.server(server)).collect();
         // Addresses with the same servers are one site.
         let mut sites: BTreeMap<(Vec<usize>, usize), BTreeSet<String>> = BTreeMap::new();
         let on = |address: &str| {
@@ -152,10 +152,10 @@ impl<'d> Reader<'d> {
         }
         // nginx itself refuses these everywhere.
         let refused = Test::Methods(["CONNECT", "TRACE"].map(str::to_owned).into()).into();
-        let place = Place { file: String::new(), line: 0 };
+        let place = SourceLine { file: String::new(), line: 0 };
         let mut site = Site {
             listeners: self.draft.listeners.iter().map(|listener| listener.name.clone()).collect(),
-            rules: vec![Rule::new(refused, Effect::Refuse(405), &place, "")],
+            rules: vec![SiteRule::new(refused, Effect::Refuse(405), &place, "")],
         };
         let is_one = sites.len() == 1;
         for ((all, default), listeners) in sites {
@@ -171,7 +171,12 @@ impl<'d> Reader<'d> {
                 true => site.rules.extend(rules),
                 false => {
                     let when = Test::Listeners(listeners).into();
-                    site.rules.push(Rule::new(when, Effect::Enter(rules), &servers[default].place, "server"));
+                    site.rules.push(SiteRule::new(
+                        when,
+                        Effect::Enter(rules),
+                        &servers[default].place,
+                        "server",
+                    ));
                 }
             }
         }
@@ -181,7 +186,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The rule for requests to an address beside all addresses of a port, which Tollgate cannot tell from others.
-    fn apart(&self, address: &str, server: &Server<'d>) -> Rule {
+    fn apart(&self, address: &str, server: &ServerBlock<'d>) -> SiteRule {
         let text = format!("nginx tells requests to {address} from those to other addresses of this port");
         let is_inner = ["127.", "[::1]"].iter().any(|begin| address.starts_with(begin));
         let inner = Networks::parse(["127.0.0.0/8", "::1"]).unwrap_or_default();
@@ -189,37 +194,37 @@ impl<'d> Reader<'d> {
         let is_told = is_inner && self.address_doubt.is_none() && !self.draft.settings.has("trusted_proxies");
         let (when, effect) = match is_told {
             true => (
-                Condition::between(Condition::NEVER, Test::Addresses(inner).into(), text),
+                RequestCondition::between(RequestCondition::NEVER, Test::Addresses(inner).into(), text),
                 Effect::Refuse(403),
             ),
-            false => (Condition::ALWAYS, Effect::Close(text)),
+            false => (RequestCondition::ALWAYS, Effect::Close(text)),
         };
-        Rule::new(when, effect, &server.place, format!("listen {address}"))
+        SiteRule::new(when, effect, &server.place, format!("listen {address}"))
     }
 
     /// The rules of one address: an exact name wins, then the longest name with a star before, the longest with one
     /// behind, the first expression, and the default. `rules`: those of each server.
     fn choose(
         &self,
-        servers: &[Server<'d>],
-        rules: &[Vec<Rule>],
+        servers: &[ServerBlock<'d>],
+        rules: &[Vec<SiteRule>],
         all: &[usize],
         default: usize,
-    ) -> Vec<Rule> {
+    ) -> Vec<SiteRule> {
         if all.len() == 1 {
             return rules[default].clone();
         }
-        let enter = |nth: usize, when: Condition| {
+        let enter = |nth: usize, when: RequestCondition| {
             let server = &servers[nth];
             let names =
                 if server.names.is_empty() { "without a name".to_owned() } else { server.names.join(" ") };
             let others = if nth == default { ": also for hosts that no server names" } else { "" };
-            let mut rule = Rule::new(when, Effect::Enter(rules[nth].clone()), &server.place, "server");
+            let mut rule = SiteRule::new(when, Effect::Enter(rules[nth].clone()), &server.place, "server");
             rule.comments.push(Comment::Plain(format!("server {names} ({}){others}", server.place)));
             rule
         };
         let longest = |name: &str| usize::MAX - name.len();
-        let mut found: Vec<((u8, usize), Rule)> = Vec::new();
+        let mut found: Vec<((u8, usize), SiteRule)> = Vec::new();
         let names = Names::of(&all.iter().map(|nth| &servers[*nth]).collect::<Vec<_>>());
         for (own, nth) in names.iter().zip(all.iter().copied()) {
             let others = || names.iter().zip(all).filter(|(_, other)| **other != nth).map(|(names, _)| names);
@@ -228,12 +233,13 @@ impl<'d> Reader<'d> {
                 continue;
             }
             let is_apart = !others().any(|other| other.is_below(own));
-            let mut first: BTreeSet<Host> = own.exact.iter().cloned().map(Host::Exact).collect();
+            let mut first: BTreeSet<HostCondition> =
+                own.exact.iter().cloned().map(HostCondition::Exact).collect();
             for name in &own.below {
-                let host = Host::Below(name.clone());
+                let host = HostCondition::Below(name.clone());
                 match is_apart {
                     true => drop(first.insert(host)),
-                    false => found.push(((1, longest(name)), enter(nth, Condition::host(host)))),
+                    false => found.push(((1, longest(name)), enter(nth, RequestCondition::host(host)))),
                 }
             }
             if !first.is_empty() {
@@ -245,19 +251,19 @@ impl<'d> Reader<'d> {
             }));
         }
         found.sort_by_key(|(rank, _)| *rank);
-        found.into_iter().map(|(_, rule)| rule).chain([enter(default, Condition::ALWAYS)]).collect()
+        found.into_iter().map(|(_, rule)| rule).chain([enter(default, RequestCondition::ALWAYS)]).collect()
     }
 
     /// The condition of an expression, or of a name with a star behind.
-    fn odd_name(&self, name: &str) -> Condition {
+    fn odd_name(&self, name: &str) -> RequestCondition {
         let pattern = match (name.strip_prefix('~'), name.strip_suffix('*')) {
             (Some(pattern), _) => pattern.to_owned(),
             (None, begin) => format!("^{}", regex_syntax::escape(begin.unwrap_or(name))),
         };
-        let comparison = Comparison::Matches { pattern: &pattern, is_insensitive: true };
-        let found = self.holds("$host", comparison, &State::new("", ""));
+        let comparison = TextTest::Matches { pattern: &pattern, is_insensitive: true };
+        let found = self.holds("$host", comparison, &RewriteState::new("", ""));
         match found {
-            Condition::Between { inner, outer, .. } => {
+            RequestCondition::Between { inner, outer, .. } => {
                 let why =
                     format!("`server_name {name}`: list the hosts, or `*.example.com` for all below one");
                 between_places(*inner, *outer, &why)
@@ -267,7 +273,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The rules of a server.
-    fn server(&mut self, server: &Server<'d>) -> Vec<Rule> {
+    fn server(&mut self, server: &ServerBlock<'d>) -> Vec<SiteRule> {
         let at = At { server, location: None };
         self.runs = 0;
         let mut rules = self.notes(at);
@@ -276,10 +282,10 @@ impl<'d> Reader<'d> {
             rules.push(rule(verify, when, Effect::Close((*text).to_owned())));
         }
         if let Some(reject) = server.scope.last("ssl_reject_handshake").filter(|_| server.rejects()) {
-            let when: Condition = Test::Listeners(self.named(|listen| listen.is_tls)).into();
+            let when: RequestCondition = Test::Listeners(self.named(|listen| listen.is_tls)).into();
             rules.push(rule(reject, when, Effect::Refuse(421)));
         }
-        let state = State::new(server.first_name(), server.scope.value("ssl_verify_client"));
+        let state = RewriteState::new(server.first_name(), server.scope.value("ssl_verify_client"));
         rules.extend(self.steps(at, &server.directives, state));
         rules
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{patterns, syntax::Directive, variables::Decision};
+use super::{patterns, syntax::Directive, variables::VariableCases};
 use crate::offline::convert::{
-    condition::{Condition, Doubt, Test},
+    condition::{Doubt, RequestCondition, Test},
     path::{Path, encoded, is_open, regex_text},
     site::PathEdit,
 };
@@ -40,11 +40,11 @@ pub(super) enum Groups {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct State<'d> {
+pub(super) struct RewriteState<'d> {
     pub(super) seen: Seen,
     pub(super) groups: Groups,
     /// Of `set`.
-    pub(super) variables: BTreeMap<&'d str, Decision>,
+    pub(super) variables: BTreeMap<&'d str, VariableCases>,
     /// The first name of the server, and `ssl_verify_client` there.
     pub(super) server_name: String,
     pub(super) verify: String,
@@ -83,7 +83,7 @@ impl Seen {
     }
 }
 
-impl<'d> State<'d> {
+impl<'d> RewriteState<'d> {
     pub(super) fn new(server_name: &str, verify: &str) -> Self {
         Self {
             seen: Seen::Original(String::new()),
@@ -107,29 +107,29 @@ impl<'d> State<'d> {
     }
 
     /// The condition under which the path is this one.
-    pub(super) fn is_path(&self, path: &str) -> Condition {
-        let condition = Path::exact(path).map_or(Condition::NEVER, Condition::path);
+    pub(super) fn is_path(&self, path: &str) -> RequestCondition {
+        let condition = Path::exact(path).map_or(RequestCondition::NEVER, RequestCondition::path);
         self.meets(condition, |seen| Some(seen == path))
     }
 
     /// The condition under which the path begins with this text.
-    pub(super) fn begins(&self, prefix: &str) -> Condition {
-        let condition = Path::prefix(prefix).map_or(Condition::NEVER, Condition::path);
+    pub(super) fn begins(&self, prefix: &str) -> RequestCondition {
+        let condition = Path::prefix(prefix).map_or(RequestCondition::NEVER, RequestCondition::path);
         self.meets(condition, |seen| Some(seen.starts_with(prefix)))
     }
 
     /// The condition under which an expression is found in the path.
-    pub(super) fn finds(&self, pattern: &str, is_insensitive: bool) -> Condition {
+    pub(super) fn finds(&self, pattern: &str, is_insensitive: bool) -> RequestCondition {
         self.meets(patterns::path(pattern, is_insensitive), |seen| {
             patterns::compiled(pattern, is_insensitive).map(|regex| regex.is_match(seen.as_bytes()))
         })
     }
 
     /// A condition on the path as it is now. `is_met`: whether a path that is known meets it.
-    fn meets(&self, condition: Condition, is_met: impl Fn(&str) -> Option<bool>) -> Condition {
+    fn meets(&self, condition: RequestCondition, is_met: impl Fn(&str) -> Option<bool>) -> RequestCondition {
         let path = match (&self.seen, &condition) {
-            (Seen::Whole { path, .. }, _) => return is_met(path).map_or(condition, Condition::from),
-            (Seen::Replaced { .. } | Seen::Template(_), Condition::Test(Test::Path(path))) => path,
+            (Seen::Whole { path, .. }, _) => return is_met(path).map_or(condition, RequestCondition::from),
+            (Seen::Replaced { .. } | Seen::Template(_), RequestCondition::Test(Test::Path(path))) => path,
             _ => return condition,
         };
         let found = match &self.seen {
@@ -137,8 +137,8 @@ impl<'d> State<'d> {
             _ => None,
         };
         match found {
-            Some(path) => path.map_or(Condition::NEVER, Condition::path),
-            None => Condition::unknown_place("a `rewrite` before changes the path that it compares"),
+            Some(path) => path.map_or(RequestCondition::NEVER, RequestCondition::path),
+            None => RequestCondition::unknown_place("a `rewrite` before changes the path that it compares"),
         }
     }
 
@@ -159,7 +159,11 @@ impl<'d> State<'d> {
     ///
     /// # Errors
     /// Tollgate cannot tell, or cannot make this change.
-    pub(super) fn rewritten(&self, pattern: &str, new: &str) -> Result<Option<(Condition, Self)>, String> {
+    pub(super) fn rewritten(
+        &self,
+        pattern: &str,
+        new: &str,
+    ) -> Result<Option<(RequestCondition, Self)>, String> {
         let Some((found, state)) = self.found(pattern, false, false)? else { return Ok(None) };
         let with = |seen: Seen| Self { seen, is_internal: true, ..state.clone() };
         if !new.starts_with(['/', '$']) {
@@ -188,7 +192,10 @@ impl<'d> State<'d> {
             (Seen::Original(_), _) => {
                 let text = slashed(&state.path_text(new)?);
                 let (named, _) = patterns::with_named_groups(pattern);
-                return Ok(Some((Condition::path(Path::regex(&named, false)?), with(Seen::Template(text)))));
+                return Ok(Some((
+                    RequestCondition::path(Path::regex(&named, false)?),
+                    with(Seen::Template(text)),
+                )));
             }
             _ => return Err("two `rewrite` change the path one after the other".to_owned()),
         };
@@ -202,9 +209,9 @@ impl<'d> State<'d> {
         pattern: &str,
         is_insensitive: bool,
         needs_groups: bool,
-    ) -> Result<Option<(Condition, Self)>, String> {
+    ) -> Result<Option<(RequestCondition, Self)>, String> {
         let mut condition = self.finds(pattern, is_insensitive);
-        if condition == Condition::NEVER {
+        if condition == RequestCondition::NEVER {
             return Ok(None);
         }
         let groups = match &self.seen {
@@ -222,7 +229,7 @@ impl<'d> State<'d> {
                 let beginning =
                     patterns::beginning(pattern).filter(|found| !is_insensitive && !found.is_whole);
                 if let Some(found) = beginning.filter(|found| known.starts_with(&found.text())) {
-                    condition = Condition::ALWAYS;
+                    condition = RequestCondition::ALWAYS;
                     // What is known to come before the rest of the path is a part of the group.
                     if found.group.is_some() {
                         first = known[found.before.len()..].to_owned();
@@ -230,7 +237,7 @@ impl<'d> State<'d> {
                     }
                 }
                 if needs_groups && !names.is_empty() {
-                    condition = Condition::path(Path::regex(&named, is_insensitive)?);
+                    condition = RequestCondition::path(Path::regex(&named, is_insensitive)?);
                 }
                 Groups::Named { names, first }
             }
@@ -272,7 +279,11 @@ fn slashed(path: &str) -> String {
 }
 
 /// A condition on hosts, paths or listeners that holds wherever `inner` holds, and only where `outer` does.
-pub(super) fn between_places(inner: Condition, outer: Condition, why: &str) -> Condition {
+pub(super) fn between_places(
+    inner: RequestCondition,
+    outer: RequestCondition,
+    why: &str,
+) -> RequestCondition {
     let why = Doubt { text: why.to_owned(), is_of_place: true };
-    Condition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
+    RequestCondition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
 }

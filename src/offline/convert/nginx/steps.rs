@@ -1,35 +1,35 @@
 //! The rewrite phase: `return`, `rewrite`, `if`, `set` and `break`, in their order.
 
 use super::{
-    Reader,
+    NginxReader,
     locations::{At, uses_groups},
     rule,
-    state::State,
+    state::RewriteState,
     syntax::Directive,
-    variables::{Comparison, Decision},
-    words::{Class, class, said},
+    variables::{TextTest, VariableCases},
+    words::{DirectiveTreatment, class, said},
 };
 use crate::offline::convert::{
-    condition::Condition,
-    site::{Effect, Rule},
+    condition::RequestCondition,
+    site::{Effect, SiteRule},
 };
 
 pub(super) const KEEPS_QUERY: &str = "a rewrite of Tollgate keeps the query as it came";
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// The rules of these steps, and of all that comes behind them: of the search for a location if they are the server's,
     /// or else of the location's content.
     pub(super) fn steps(
         &mut self,
         at: At<'_, 'd>,
         steps: &[&'d Directive],
-        mut state: State<'d>,
-    ) -> Vec<Rule> {
+        mut state: RewriteState<'d>,
+    ) -> Vec<SiteRule> {
         if !self.has_budget() {
             return self.given_up(at);
         }
         let mut rules = Vec::new();
-        if !self.run(at, &Condition::ALWAYS, (steps, &[]), &mut state, &mut rules) {
+        if !self.run(at, &RequestCondition::ALWAYS, (steps, &[]), &mut state, &mut rules) {
             rules.extend(self.arrive(at, state));
         }
         rules
@@ -39,10 +39,10 @@ impl<'d> Reader<'d> {
     fn run(
         &mut self,
         at: At<'_, 'd>,
-        guard: &Condition,
+        guard: &RequestCondition,
         (steps, behind): (&[&'d Directive], &[&'d Directive]),
-        state: &mut State<'d>,
-        rules: &mut Vec<Rule>,
+        state: &mut RewriteState<'d>,
+        rules: &mut Vec<SiteRule>,
     ) -> bool {
         for (nth, step) in steps.iter().enumerate() {
             let rest = || [&steps[nth + 1..], behind].concat();
@@ -59,7 +59,7 @@ impl<'d> Reader<'d> {
                 "rewrite" => self.rewrite(step, guard, at, state, &rest(), rules),
                 "if" => self.conditional(step, at, state, &rest(), rules),
                 "set" => {
-                    self.set(step, &Condition::ALWAYS, state);
+                    self.set(step, &RequestCondition::ALWAYS, state);
                     false
                 }
                 _ => false,
@@ -72,17 +72,17 @@ impl<'d> Reader<'d> {
     }
 
     /// What follows the rewrite phase.
-    fn arrive(&mut self, at: At<'_, 'd>, state: State<'d>) -> Vec<Rule> {
+    fn arrive(&mut self, at: At<'_, 'd>, state: RewriteState<'d>) -> Vec<SiteRule> {
         match at.location {
             Some(_) if !state.is_moved => self.content(at, &state),
             _ => self.search(at, state),
         }
     }
 
-    fn set(&self, step: &'d Directive, when: &Condition, state: &mut State<'d>) {
+    fn set(&self, step: &'d Directive, when: &RequestCondition, state: &mut RewriteState<'d>) {
         let name = step.argument(0).trim_start_matches('$');
         let text = step.argument(1);
-        let known = state.variables.get(name).cloned().unwrap_or(Decision::of(""));
+        let known = state.variables.get(name).cloned().unwrap_or(VariableCases::of(""));
         // These change before it is used.
         let is_of_path = text.split('$').skip(1).any(|name| {
             let name = name.trim_start_matches('{');
@@ -91,7 +91,7 @@ impl<'d> Reader<'d> {
                 || name.starts_with(|c: char| c.is_ascii_digit())
         });
         let new = match is_of_path {
-            true => Decision::unknown(),
+            true => VariableCases::unknown(),
             false => self.texts(text, state),
         };
         state.variables.insert(name, new.under(when, known));
@@ -101,11 +101,11 @@ impl<'d> Reader<'d> {
     fn rewrite(
         &mut self,
         step: &'d Directive,
-        guard: &Condition,
+        guard: &RequestCondition,
         at: At<'_, 'd>,
-        state: &State<'d>,
+        state: &RewriteState<'d>,
         rest: &[&'d Directive],
-        rules: &mut Vec<Rule>,
+        rules: &mut Vec<SiteRule>,
     ) -> bool {
         let (pattern, text, flag) = (step.argument(0), step.argument(1), step.argument(2));
         let is_url = ["http://", "https://", "$scheme://"].iter().any(|begin| text.starts_with(begin));
@@ -126,12 +126,12 @@ impl<'d> Reader<'d> {
             Err(why) => {
                 let when = guard.clone().and(state.finds(pattern, false));
                 rules.push(rule(step, when.clone(), Effect::Close(why)));
-                return when == Condition::ALWAYS;
+                return when == RequestCondition::ALWAYS;
             }
         };
         if let Some(status) = status {
             rules.extend(self.redirected(step, (status, text, true), &when, at, &new));
-            return when == Condition::ALWAYS;
+            return when == RequestCondition::ALWAYS;
         }
         new.is_moved = flag != "break";
         new.is_broken |= flag == "break";
@@ -147,24 +147,25 @@ impl<'d> Reader<'d> {
         &mut self,
         step: &'d Directive,
         at: At<'_, 'd>,
-        state: &mut State<'d>,
+        state: &mut RewriteState<'d>,
         rest: &[&'d Directive],
-        rules: &mut Vec<Rule>,
+        rules: &mut Vec<SiteRule>,
     ) -> bool {
         let when = self.condition(step, state);
-        if when == Condition::NEVER {
+        if when == RequestCondition::NEVER {
             return false;
         }
         let children: Vec<&'d Directive> = step.children().iter().collect();
         let is_step =
             |child: &Directive| matches!(child.name.as_str(), "return" | "rewrite" | "break" | "set" | "if");
-        let others = || children.iter().filter(|child| !is_step(child) && class(child) != Class::Nothing);
+        let others =
+            || children.iter().filter(|child| !is_step(child) && class(child) != DirectiveTreatment::Nothing);
         if at.location.is_none() {
             rules.extend(others().filter_map(|child| said(child, &when)));
         }
-        let mut inner = State { block: at.location.and(Some(step)), ..state.clone() };
+        let mut inner = RewriteState { block: at.location.and(Some(step)), ..state.clone() };
         if self.run(at, &when, (&children, rest), &mut inner, rules) {
-            return when == Condition::ALWAYS;
+            return when == RequestCondition::ALWAYS;
         }
         // The last block that is met takes the place of the location's directives.
         if at.location.is_some() && (state.block.is_some() || others().next().is_some()) {
@@ -181,23 +182,23 @@ impl<'d> Reader<'d> {
     fn enter(
         &mut self,
         step: &'d Directive,
-        when: Condition,
-        inner: Vec<Rule>,
-        rules: &mut Vec<Rule>,
+        when: RequestCondition,
+        inner: Vec<SiteRule>,
+        rules: &mut Vec<SiteRule>,
     ) -> bool {
-        if when == Condition::ALWAYS {
+        if when == RequestCondition::ALWAYS {
             rules.extend(inner);
             return true;
         }
-        if when != Condition::NEVER {
+        if when != RequestCondition::NEVER {
             rules.push(rule(step, when, Effect::Enter(inner)));
         }
         false
     }
 
     /// The condition of an `if`.
-    fn condition(&self, step: &'d Directive, state: &State<'d>) -> Condition {
-        let unknown = || Condition::unknown("Tollgate has no such condition");
+    fn condition(&self, step: &'d Directive, state: &RewriteState<'d>) -> RequestCondition {
+        let unknown = || RequestCondition::unknown("Tollgate has no such condition");
         let last = step.arguments.len().saturating_sub(1);
         let word = |(nth, word): (usize, &'d String)| {
             let word = word.strip_prefix('(').filter(|_| nth == 0).unwrap_or(word);
@@ -205,17 +206,17 @@ impl<'d> Reader<'d> {
         };
         let words: Vec<&str> = step.arguments.iter().enumerate().map(word).collect();
         match words.strip_prefix(&[""]).unwrap_or(&words) {
-            [variable] | [variable, ""] => self.holds(variable, Comparison::IsSet, state),
+            [variable] | [variable, ""] => self.holds(variable, TextTest::IsSet, state),
             [variable, operator @ ("=" | "!="), value] | [variable, operator @ ("=" | "!="), value, ""] => {
                 let Some(value) = self.text(value, state).filter(|text| !text.contains('$')) else {
                     return unknown();
                 };
-                let holds = self.holds(variable, Comparison::Equals(&value), state);
+                let holds = self.holds(variable, TextTest::Equals(&value), state);
                 if *operator == "=" { holds } else { holds.not() }
             }
             [variable, operator @ ("~" | "~*" | "!~" | "!~*"), pattern, ..] => {
                 let is_insensitive = operator.ends_with('*');
-                let holds = self.holds(variable, Comparison::Matches { pattern, is_insensitive }, state);
+                let holds = self.holds(variable, TextTest::Matches { pattern, is_insensitive }, state);
                 if operator.starts_with('!') { holds.not() } else { holds }
             }
             _ => unknown(),

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     file::matching_files,
-    offline::convert::{ConvertError, Place, read},
+    offline::convert::{ConvertError, SourceLine, read},
 };
 
 /// Bounds of a configuration with all its included files.
@@ -23,7 +23,7 @@ pub(super) struct Directive {
     /// Without quotes and escapes. Variables are not expanded.
     pub(super) arguments: Vec<String>,
     pub(super) block: Option<Vec<Directive>>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
 }
 
 impl Directive {
@@ -77,7 +77,7 @@ impl Parser {
         &mut self,
         words: &mut Words<'_>,
         depth: usize,
-        opened: Option<Position>,
+        opened: Option<SyntaxPosition>,
     ) -> Result<Vec<Directive>, ConvertError> {
         let mut directives = Vec::new();
         if depth > DEEPEST_BLOCK {
@@ -89,28 +89,36 @@ impl Parser {
             let mut arguments = arguments.into_iter();
             let Some(name) = arguments.next() else {
                 return match (end, opened) {
-                    (End::Close, Some(_)) | (End::File, None) => Ok(directives),
-                    (End::Close, None) => Err(words.error(start, "this `}` closes no block")),
-                    (End::File, Some(opened)) => Err(words.error(opened, "this block is not closed")),
-                    (End::Semicolon, _) => Err(words.error(start, "a directive is missing before this `;`")),
-                    (End::Open, _) => Err(words.error(start, "a directive is missing before this `{`")),
+                    (StatementEnd::Close, Some(_)) | (StatementEnd::File, None) => Ok(directives),
+                    (StatementEnd::Close, None) => Err(words.error(start, "this `}` closes no block")),
+                    (StatementEnd::File, Some(opened)) => {
+                        Err(words.error(opened, "this block is not closed"))
+                    }
+                    (StatementEnd::Semicolon, _) => {
+                        Err(words.error(start, "a directive is missing before this `;`"))
+                    }
+                    (StatementEnd::Open, _) => {
+                        Err(words.error(start, "a directive is missing before this `{`"))
+                    }
                 };
             };
             self.directives += 1;
             if self.directives > MOST_DIRECTIVES {
                 return Err(words.error(start, format!("there are more than {MOST_DIRECTIVES} directives")));
             }
-            let place = Place { file: words.name.to_string(), line: start.line };
+            let place = SourceLine { file: words.name.to_string(), line: start.line };
             let mut directive = Directive { name, arguments: arguments.collect(), block: None, place };
             match end {
-                End::Semicolon => {}
-                End::Open if directive.name.ends_with("_by_lua_block") => {
+                StatementEnd::Semicolon => {}
+                StatementEnd::Open if directive.name.ends_with("_by_lua_block") => {
                     words.skip_lua(start)?;
                     directive.block = Some(Vec::new());
                 }
-                End::Open => directive.block = Some(self.block(words, depth + 1, Some(start))?),
-                End::Close => return Err(words.error(start, format!("`{}` lacks its `;`", directive.name))),
-                End::File => {
+                StatementEnd::Open => directive.block = Some(self.block(words, depth + 1, Some(start))?),
+                StatementEnd::Close => {
+                    return Err(words.error(start, format!("`{}` lacks its `;`", directive.name)));
+                }
+                StatementEnd::File => {
                     return Err(words.error(start, format!("`{}` lacks its `;`", directive.name)));
                 }
             }
@@ -126,7 +134,7 @@ impl Parser {
         &mut self,
         include: Directive,
         words: &Words<'_>,
-        start: Position,
+        start: SyntaxPosition,
         depth: usize,
         directives: &mut Vec<Directive>,
     ) -> Result<(), ConvertError> {
@@ -162,7 +170,7 @@ impl Parser {
 
 /// What ends a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum StatementEnd {
     Semicolon,
     Open,
     Close,
@@ -170,7 +178,7 @@ enum End {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Position {
+struct SyntaxPosition {
     line: usize,
     column: usize,
 }
@@ -179,31 +187,35 @@ struct Position {
 struct Words<'t> {
     name: Rc<str>,
     rest: std::iter::Peekable<std::str::Chars<'t>>,
-    position: Position,
+    position: SyntaxPosition,
 }
 
 impl<'t> Words<'t> {
     fn new(text: &'t str, name: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Self { name: name.into(), rest: text.chars().peekable(), position: Position { line: 1, column: 1 } }
+        Self {
+            name: name.into(),
+            rest: text.chars().peekable(),
+            position: SyntaxPosition { line: 1, column: 1 },
+        }
     }
 
-    fn error(&self, position: Position, message: impl Into<String>) -> ConvertError {
-        let Position { line, column } = position;
+    fn error(&self, position: SyntaxPosition, message: impl Into<String>) -> ConvertError {
+        let SyntaxPosition { line, column } = position;
         ConvertError::Syntax { file: self.name.to_string(), line, column, message: message.into() }
     }
 
     fn next(&mut self) -> Option<char> {
         let next = self.rest.next()?;
         match next {
-            '\n' => self.position = Position { line: self.position.line + 1, column: 1 },
+            '\n' => self.position = SyntaxPosition { line: self.position.line + 1, column: 1 },
             _ => self.position.column += 1,
         }
         Some(next)
     }
 
     /// The position of the next word or mark, behind spaces and comments.
-    fn next_position(&mut self) -> Position {
+    fn next_position(&mut self) -> SyntaxPosition {
         while let Some(&next) = self.rest.peek() {
             match next {
                 '#' => while self.rest.peek().is_some_and(|c| *c != '\n') && self.next().is_some() {},
@@ -217,15 +229,15 @@ impl<'t> Words<'t> {
     }
 
     /// The words up to the next mark.
-    fn statement(&mut self) -> Result<(Vec<String>, End), ConvertError> {
+    fn statement(&mut self) -> Result<(Vec<String>, StatementEnd), ConvertError> {
         let mut words = Vec::new();
         loop {
             let start = self.next_position();
-            let Some(&next) = self.rest.peek() else { return Ok((words, End::File)) };
+            let Some(&next) = self.rest.peek() else { return Ok((words, StatementEnd::File)) };
             let end = match next {
-                ';' => Some(End::Semicolon),
-                '{' => Some(End::Open),
-                '}' => Some(End::Close),
+                ';' => Some(StatementEnd::Semicolon),
+                '{' => Some(StatementEnd::Open),
+                '}' => Some(StatementEnd::Close),
                 _ => None,
             };
             if let Some(end) = end {
@@ -240,7 +252,7 @@ impl<'t> Words<'t> {
         }
     }
 
-    fn quoted(&mut self, start: Position) -> Result<String, ConvertError> {
+    fn quoted(&mut self, start: SyntaxPosition) -> Result<String, ConvertError> {
         let (quote, mut word) = (self.next(), String::new());
         loop {
             match self.next() {
@@ -311,7 +323,7 @@ impl<'t> Words<'t> {
     }
 
     /// Skips a block of Lua, whose `{` was read, to its `}`.
-    fn skip_lua(&mut self, start: Position) -> Result<(), ConvertError> {
+    fn skip_lua(&mut self, start: SyntaxPosition) -> Result<(), ConvertError> {
         let mut open = 1_usize;
         while let Some(next) = self.next() {
             match next {

@@ -1,23 +1,23 @@
 //! `proxy_pass` and `upstream`: upstreams.
 
 use super::{
-    Reader,
+    NginxReader,
     limits::{parameter, recipe},
     noted,
-    scope::Scope,
-    state::State,
+    scope::BlockScope,
+    state::RewriteState,
     syntax::Directive,
     values::{has_variable, milliseconds},
-    words::{Class, class},
+    words::{DirectiveTreatment, class},
 };
 use crate::offline::convert::{
     draft::{duration, resource_name},
-    yaml::{Comment, Map, Node},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// Where `proxy_pass` leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Destination {
+pub(super) struct ProxyDestination {
     scheme: &'static str,
     /// A host with its port, or the name of an `upstream`.
     pub(super) authority: String,
@@ -37,7 +37,7 @@ pub(super) fn is_authority(text: &str) -> bool {
         }
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// Where a `proxy_pass` or `grpc_pass` leads, and the path in its URL: `text` is the URL.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl<'d> Reader<'d> {
         &self,
         pass: &Directive,
         text: &str,
-    ) -> Result<(Destination, Option<String>), String> {
+    ) -> Result<(ProxyDestination, Option<String>), String> {
         let is_grpc = pass.name == "grpc_pass";
         let (scheme, rest) = match text.split_once("://") {
             Some(("http", rest)) if !is_grpc => ("http", rest),
@@ -68,7 +68,7 @@ impl<'d> Reader<'d> {
         if !is_authority(authority) && !self.upstreams.contains_key(authority) {
             return Err(format!("`{authority}` is not a host"));
         }
-        Ok((Destination { scheme, authority: authority.to_owned() }, path))
+        Ok((ProxyDestination { scheme, authority: authority.to_owned() }, path))
     }
 
     /// The name of the upstream for a destination. `is_rewritten`: services get the endpoint's host.
@@ -78,11 +78,11 @@ impl<'d> Reader<'d> {
     pub(super) fn upstream(
         &mut self,
         pass: &'d Directive,
-        destination: &Destination,
-        scope: &Scope<'d>,
+        destination: &ProxyDestination,
+        scope: &BlockScope<'d>,
         is_rewritten: bool,
     ) -> Result<String, String> {
-        let Destination { scheme, authority } = destination;
+        let ProxyDestination { scheme, authority } = destination;
         let is_grpc = pass.name == "grpc_pass";
         let mut comments = Vec::new();
         let mut map = match self.upstreams.get(authority.as_str()).copied() {
@@ -127,10 +127,10 @@ impl<'d> Reader<'d> {
 
     /// The name of this upstream. Equal ones have one name.
     fn named_upstream(&mut self, authority: &str, map: Map, comments: Vec<Comment>) -> String {
-        let node = Node { comments, ..Node::from(map) };
+        let node = YamlNode { comments, ..YamlNode::from(map) };
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         let base = resource_name(host, |_| false);
-        let equal = |(name, known): &(&str, &Node)| name.starts_with(&base) && known.value == node.value;
+        let equal = |(name, known): &(&str, &YamlNode)| name.starts_with(&base) && known.value == node.value;
         if let Some((name, _)) = self.draft.upstreams.iter().find(equal) {
             return name.to_owned();
         }
@@ -142,7 +142,7 @@ impl<'d> Reader<'d> {
 
     fn upstream_tls(
         &self,
-        scope: &Scope<'d>,
+        scope: &BlockScope<'d>,
         pass: &'d Directive,
         map: &mut Map,
         comments: &mut Vec<Comment>,
@@ -181,7 +181,7 @@ const LONGEST: u64 = 366 * 86_400_000;
 /// Tollgate can forward to none of its servers.
 fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Result<Map, String> {
     let mut endpoints = Vec::new();
-    let mut balance = Node::from("round_robin");
+    let mut balance = YamlNode::from("round_robin");
     let (mut outlier, mut idle): (Option<Map>, _) = (None, None);
     for directive in group.children() {
         match directive.name.as_str() {
@@ -189,11 +189,11 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
                 endpoints.extend(endpoint(directive, scheme, comments));
                 outlier_of(directive, &mut outlier, comments);
             }
-            "least_conn" | "random" => balance = Node::from("least_request"),
-            "ip_hash" => balance = Node::from(Map::new().with("hash", "ip")),
-            "hash" => match recipe(directive.argument(0), &State::new("", "")) {
+            "least_conn" | "random" => balance = YamlNode::from("least_request"),
+            "ip_hash" => balance = YamlNode::from(Map::new().with("hash", "ip")),
+            "hash" => match recipe(directive.argument(0), &RewriteState::new("", "")) {
                 Ok(recipe) if recipe.key != "global" => {
-                    balance = Node::from(Map::new().with("hash", recipe.key));
+                    balance = YamlNode::from(Map::new().with("hash", recipe.key));
                 }
                 _ => comments.push(noted(directive, "write `balance: { hash: KEY }`")),
             },
@@ -201,9 +201,11 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
             "sticky" => comments.push(noted(directive, "write `sticky: { cookie: NAME }`")),
             "zone" | "keepalive_requests" | "keepalive_time" | "keepalive_timeout" => {}
             _ => match class(directive) {
-                Class::Nothing => {}
-                Class::Noted(text) | Class::Closes(text) => comments.push(noted(directive, text)),
-                Class::Converted => {
+                DirectiveTreatment::Nothing => {}
+                DirectiveTreatment::Noted(text) | DirectiveTreatment::Closes(text) => {
+                    comments.push(noted(directive, text))
+                }
+                DirectiveTreatment::Converted => {
                     comments.push(noted(directive, "Tollgate has no equal of this directive"));
                 }
             },
@@ -223,7 +225,7 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
 }
 
 /// The endpoint for a `server`, if it is one.
-fn endpoint(server: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Option<Node> {
+fn endpoint(server: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Option<YamlNode> {
     let address = server.argument(0);
     let has = |word: &str| server.arguments.iter().any(|argument| argument == word);
     let missing = match address {
@@ -252,8 +254,8 @@ fn endpoint(server: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Op
         comments.push(noted(server, "set `slow_start` of the upstream"));
     }
     Some(match endpoint.len() {
-        1 => Node::from(format!("{scheme}://{address}")),
-        _ => Node::from(endpoint),
+        1 => YamlNode::from(format!("{scheme}://{address}")),
+        _ => YamlNode::from(endpoint),
     })
 }
 

@@ -8,14 +8,14 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Reader,
-    patterns::{self, Words},
-    state::{Groups, State, between_places},
+    NginxReader,
+    patterns::{self, ExpressionTexts},
+    state::{Groups, RewriteState, between_places},
     syntax::Directive,
-    values::{Part, parts},
+    values::{TextPart, parts},
 };
 use crate::offline::convert::{
-    condition::{Condition, Host, Test, ValueKind},
+    condition::{HostCondition, RequestCondition, Test, ValueKind},
     networks::Networks,
 };
 
@@ -49,11 +49,11 @@ const METHODS: [&str; 18] = [
 /// The texts that a variable may be: that of the first case whose condition holds. The last always holds. `None`: it is
 /// not known.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Decision(pub(super) Vec<(Condition, Option<String>)>);
+pub(super) struct VariableCases(pub(super) Vec<(RequestCondition, Option<String>)>);
 
 /// What a test asks of a text.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Comparison<'t> {
+pub(super) enum TextTest<'t> {
     Equals(&'t str),
     Matches {
         pattern: &'t str,
@@ -66,20 +66,20 @@ pub(super) enum Comparison<'t> {
 /// All `map` and `geo`, by the name of their variable.
 pub(super) type Tables<'d> = BTreeMap<&'d str, &'d Directive>;
 
-impl Decision {
+impl VariableCases {
     /// A text for all requests.
     pub(super) fn of(text: impl Into<String>) -> Self {
-        Self(vec![(Condition::ALWAYS, Some(text.into()))])
+        Self(vec![(RequestCondition::ALWAYS, Some(text.into()))])
     }
 
     pub(super) fn unknown() -> Self {
-        Self(vec![(Condition::ALWAYS, None)])
+        Self(vec![(RequestCondition::ALWAYS, None)])
     }
 
     /// These cases where a condition holds, and those of `others` where it does not.
-    pub(super) fn under(self, when: &Condition, others: Self) -> Self {
+    pub(super) fn under(self, when: &RequestCondition, others: Self) -> Self {
         let own = self.0.into_iter().map(|(case, text)| (when.clone().and(case), text));
-        let others = others.0.into_iter().filter(|_| *when != Condition::ALWAYS);
+        let others = others.0.into_iter().filter(|_| *when != RequestCondition::ALWAYS);
         let cases: Vec<_> = own.chain(others).collect();
         if cases.len() > MOST_CASES { Self::unknown() } else { Self(cases) }
     }
@@ -89,8 +89,8 @@ impl Decision {
         if self.0.len() * end.0.len() > MOST_CASES {
             return Self::unknown();
         }
-        let join = |(one, begin): (Condition, Option<String>)| {
-            let join = move |(other, end): &(Condition, Option<String>)| {
+        let join = |(one, begin): (RequestCondition, Option<String>)| {
+            let join = move |(other, end): &(RequestCondition, Option<String>)| {
                 let text = begin.as_ref().zip(end.as_ref()).map(|(begin, end)| format!("{begin}{end}"));
                 (one.clone().and(other.clone()), text)
             };
@@ -100,7 +100,7 @@ impl Decision {
     }
 
     /// Each of the texts, with the condition under which it is the one.
-    pub(super) fn apart(&self) -> Vec<(Condition, Option<String>)> {
+    pub(super) fn apart(&self) -> Vec<(RequestCondition, Option<String>)> {
         let mut texts: Vec<Option<String>> = self.0.iter().map(|(_, text)| text.clone()).collect();
         texts.sort();
         texts.dedup();
@@ -109,23 +109,23 @@ impl Decision {
     }
 
     /// The condition under which one of the texts meets `test`.
-    pub(super) fn meets(&self, test: &dyn Fn(Option<&str>) -> Condition) -> Condition {
-        self.0.iter().rev().fold(Condition::NEVER, |met, (case, text)| {
+    pub(super) fn meets(&self, test: &dyn Fn(Option<&str>) -> RequestCondition) -> RequestCondition {
+        self.0.iter().rev().fold(RequestCondition::NEVER, |met, (case, text)| {
             let own = test(text.as_deref());
-            if own == met || *case == Condition::ALWAYS {
+            if own == met || *case == RequestCondition::ALWAYS {
                 return own;
             }
             let (own, others) = (case.clone().and(own), case.clone().not().and(met));
-            match (own == Condition::NEVER, others == Condition::NEVER) {
+            match (own == RequestCondition::NEVER, others == RequestCondition::NEVER) {
                 (true, _) => others,
                 (_, true) => own,
-                _ => Condition::Any(vec![own, others]),
+                _ => RequestCondition::Any(vec![own, others]),
             }
         })
     }
 }
 
-impl Comparison<'_> {
+impl TextTest<'_> {
     /// Whether a text meets this. `None`: it cannot be told.
     pub(super) fn is_met_by(self, text: &str) -> Option<bool> {
         Some(match self {
@@ -138,14 +138,19 @@ impl Comparison<'_> {
     }
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NginxReader<'d> {
     /// The condition under which a text with variables meets a comparison.
-    pub(super) fn holds(&self, text: &str, comparison: Comparison<'_>, state: &State<'d>) -> Condition {
-        let unknown = || Condition::unknown(format!("Tollgate does not compare `{text}` so"));
+    pub(super) fn holds(
+        &self,
+        text: &str,
+        comparison: TextTest<'_>,
+        state: &RewriteState<'d>,
+    ) -> RequestCondition {
+        let unknown = || RequestCondition::unknown(format!("Tollgate does not compare `{text}` so"));
         self.texts(text, state).meets(&|case| {
             let found = case.and_then(|case| match parts(case).as_slice() {
-                [Part::Variable(name)] => self.of_request(name, comparison, state),
-                [] | [Part::Literal(_)] => comparison.is_met_by(case).map(Condition::from),
+                [TextPart::Variable(name)] => self.of_request(name, comparison, state),
+                [] | [TextPart::Literal(_)] => comparison.is_met_by(case).map(RequestCondition::from),
                 _ => None,
             });
             found.unwrap_or_else(unknown)
@@ -153,18 +158,18 @@ impl<'d> Reader<'d> {
     }
 
     /// The texts that a text with variables may be. Variables of the request stay in them.
-    pub(super) fn texts(&self, text: &str, state: &State<'d>) -> Decision {
-        let of_part = |part: Part| match part {
-            Part::Literal(text) => Decision::of(text),
-            Part::Variable(name) => {
-                self.decision(&name, state).unwrap_or_else(|| Decision::of(format!("${{{name}}}")))
+    pub(super) fn texts(&self, text: &str, state: &RewriteState<'d>) -> VariableCases {
+        let of_part = |part: TextPart| match part {
+            TextPart::Literal(text) => VariableCases::of(text),
+            TextPart::Variable(name) => {
+                self.decision(&name, state).unwrap_or_else(|| VariableCases::of(format!("${{{name}}}")))
             }
         };
-        parts(text).into_iter().fold(Decision::of(""), |all, part| all.joined(&of_part(part)))
+        parts(text).into_iter().fold(VariableCases::of(""), |all, part| all.joined(&of_part(part)))
     }
 
     /// The one text that a text with variables is.
-    pub(super) fn text(&self, text: &str, state: &State<'d>) -> Option<String> {
+    pub(super) fn text(&self, text: &str, state: &RewriteState<'d>) -> Option<String> {
         match self.texts(text, state).0.as_slice() {
             [(_, text)] => text.clone(),
             _ => None,
@@ -172,12 +177,12 @@ impl<'d> Reader<'d> {
     }
 
     /// The texts of a variable, if it has few.
-    fn decision(&self, name: &str, state: &State<'d>) -> Option<Decision> {
-        let of_listeners = |names: BTreeSet<String>, text: &str, others: Decision| {
-            Decision::of(text).under(&Test::Listeners(names).into(), others)
+    fn decision(&self, name: &str, state: &RewriteState<'d>) -> Option<VariableCases> {
+        let of_listeners = |names: BTreeSet<String>, text: &str, others: VariableCases| {
+            VariableCases::of(text).under(&Test::Listeners(names).into(), others)
         };
         let by_tls = |tls: &str, plain: &str| {
-            of_listeners(self.named(|listen| listen.is_tls), tls, Decision::of(plain))
+            of_listeners(self.named(|listen| listen.is_tls), tls, VariableCases::of(plain))
         };
         if let Some(known) = state.variables.get(name) {
             return Some(known.clone());
@@ -189,14 +194,14 @@ impl<'d> Reader<'d> {
                     if table.name == "geo" { self.geo(table) } else { self.map(table, state) }
                 });
                 self.depth.set(depth);
-                found.unwrap_or_else(Decision::unknown)
+                found.unwrap_or_else(VariableCases::unknown)
             }
             ("scheme", _) => by_tls("https", "http"),
             ("https", _) => by_tls("on", ""),
             ("ssl_client_verify", "on") => by_tls("SUCCESS", ""),
             ("ssl_client_verify", "off" | "") => by_tls("NONE", ""),
-            ("server_name", _) => Decision::of(state.server_name.as_str()),
-            ("server_port", _) => self.listens.iter().fold(Decision::unknown(), |others, listen| {
+            ("server_name", _) => VariableCases::of(state.server_name.as_str()),
+            ("server_port", _) => self.listens.iter().fold(VariableCases::unknown(), |others, listen| {
                 of_listeners([listen.name.clone()].into(), listen.port(), others)
             }),
             _ => return None,
@@ -204,27 +209,34 @@ impl<'d> Reader<'d> {
     }
 
     /// A test of a variable of the request. `None`: Tollgate does not compare it.
-    fn of_request(&self, name: &str, comparison: Comparison<'_>, state: &State<'d>) -> Option<Condition> {
+    fn of_request(
+        &self,
+        name: &str,
+        comparison: TextTest<'_>,
+        state: &RewriteState<'d>,
+    ) -> Option<RequestCondition> {
         match (name, comparison) {
             (
                 "request_method" | "host" | "remote_addr" | "uri" | "document_uri" | "request_uri",
-                Comparison::IsSet,
-            ) => Some(Condition::ALWAYS),
+                TextTest::IsSet,
+            ) => Some(RequestCondition::ALWAYS),
             // nginx has it in lower case.
-            ("host", Comparison::Equals(host)) if host.contains(char::is_uppercase) => Some(Condition::NEVER),
+            ("host", TextTest::Equals(host)) if host.contains(char::is_uppercase) => {
+                Some(RequestCondition::NEVER)
+            }
             ("request_method", _) => method(comparison),
             ("host" | "http_host", _) => self.host(comparison),
             ("remote_addr", _) => self.address(comparison),
-            ("uri" | "document_uri", Comparison::Equals(path)) => Some(state.is_path(path)),
-            ("uri" | "document_uri", Comparison::Matches { pattern, is_insensitive }) => {
+            ("uri" | "document_uri", TextTest::Equals(path)) => Some(state.is_path(path)),
+            ("uri" | "document_uri", TextTest::Matches { pattern, is_insensitive }) => {
                 Some(state.finds(pattern, is_insensitive))
             }
             ("request_uri", _) => request_uri(comparison),
-            (_, Comparison::Equals(value)) => {
+            (_, TextTest::Equals(value)) => {
                 let name = name.strip_prefix("http_")?.replace('_', "-");
                 let is_text =
                     value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value;
-                let is_value = Condition::value(ValueKind::Header, name, value);
+                let is_value = RequestCondition::value(ValueKind::Header, name, value);
                 Some(is_value).filter(|_| is_text && !value.is_empty())
             }
             // `$cookie_…` and `$arg_…` are found in any case of their names, and their values are not decoded.
@@ -232,10 +244,11 @@ impl<'d> Reader<'d> {
         }
     }
 
-    fn address(&self, comparison: Comparison<'_>) -> Option<Condition> {
+    fn address(&self, comparison: TextTest<'_>) -> Option<RequestCondition> {
         let texts = match comparison {
-            Comparison::Matches { pattern, is_insensitive } => {
-                let Words { texts, is_start: true, is_end } = patterns::words(pattern, is_insensitive)?
+            TextTest::Matches { pattern, is_insensitive } => {
+                let ExpressionTexts { texts, is_start: true, is_end } =
+                    patterns::words(pattern, is_insensitive)?
                 else {
                     return None;
                 };
@@ -251,26 +264,28 @@ impl<'d> Reader<'d> {
                 };
                 texts.into_iter().map(network).collect::<Option<Vec<_>>>()?
             }
-            Comparison::Equals(address) => vec![address.to_owned()],
-            Comparison::IsSet => return None,
+            TextTest::Equals(address) => vec![address.to_owned()],
+            TextTest::IsSet => return None,
         };
         Networks::parse(texts.iter().map(String::as_str)).ok().map(|set| self.is_from(set))
     }
 
-    fn host(&self, comparison: Comparison<'_>) -> Option<Condition> {
+    fn host(&self, comparison: TextTest<'_>) -> Option<RequestCondition> {
         let exact = |hosts: &mut dyn Iterator<Item = String>| {
-            let hosts: BTreeSet<_> = hosts.map(|host| Host::Exact(host.to_ascii_lowercase())).collect();
-            if hosts.is_empty() { Condition::NEVER } else { Test::Hosts(hosts).into() }
+            let hosts: BTreeSet<_> =
+                hosts.map(|host| HostCondition::Exact(host.to_ascii_lowercase())).collect();
+            if hosts.is_empty() { RequestCondition::NEVER } else { Test::Hosts(hosts).into() }
         };
         let (pattern, is_insensitive) = match comparison {
-            Comparison::Matches { pattern, is_insensitive } => (pattern, is_insensitive),
-            Comparison::Equals(host) if is_host(host) => {
+            TextTest::Matches { pattern, is_insensitive } => (pattern, is_insensitive),
+            TextTest::Equals(host) if is_host(host) => {
                 return Some(exact(&mut [host.to_owned()].into_iter()));
             }
             _ => return None,
         };
         let expression = patterns::compiled(pattern, is_insensitive)?;
-        if let Some(Words { texts, is_start: true, is_end: true }) = patterns::words(pattern, is_insensitive)
+        if let Some(ExpressionTexts { texts, is_start: true, is_end: true }) =
+            patterns::words(pattern, is_insensitive)
             && texts.iter().all(|text| is_host(text))
         {
             return Some(exact(&mut texts.into_iter()));
@@ -281,8 +296,8 @@ impl<'d> Reader<'d> {
         let below =
             patterns::ending(pattern).and_then(|end| end.strip_prefix('.').map(str::to_ascii_lowercase));
         let outer = match below.filter(|name| is_host(name)) {
-            Some(name) => Condition::host(Host::Below(name)),
-            None => Condition::ALWAYS,
+            Some(name) => RequestCondition::host(HostCondition::Below(name)),
+            None => RequestCondition::ALWAYS,
         };
         let outer = outer.and(exact(&mut unmet.into_iter()).not());
         Some(between_places(exact(&mut met.into_iter()), outer, "Tollgate compares hosts as a whole"))
@@ -290,14 +305,14 @@ impl<'d> Reader<'d> {
 
     /// A `map`, as cases in the order in which nginx looks them up: exact texts, the longest beginnings or ends of hosts,
     /// expressions.
-    fn map(&self, table: &'d Directive, state: &State<'d>) -> Option<Decision> {
+    fn map(&self, table: &'d Directive, state: &RewriteState<'d>) -> Option<VariableCases> {
         let (source, entries) = (table.argument(0), table.children());
         if entries.len() > MOST_ENTRIES || entries.iter().any(|entry| entry.name == "include") {
             return None;
         }
         let is_of_hosts = entries.iter().any(|entry| entry.name == "hostnames");
-        let mut default = Decision::of("");
-        let mut cases: Vec<(usize, Condition, Decision)> = Vec::new();
+        let mut default = VariableCases::of("");
+        let mut cases: Vec<(usize, RequestCondition, VariableCases)> = Vec::new();
         for entry in entries {
             let value = self.texts(entry.argument(0), state);
             let key = entry.name.as_str();
@@ -311,7 +326,7 @@ impl<'d> Reader<'d> {
                 (_, Some(pattern)) => {
                     let insensitive = pattern.strip_prefix('*');
                     let (pattern, is_insensitive) = (insensitive.unwrap_or(pattern), insensitive.is_some());
-                    let comparison = Comparison::Matches { pattern, is_insensitive };
+                    let comparison = TextTest::Matches { pattern, is_insensitive };
                     (usize::MAX, self.holds(source, comparison, state))
                 }
                 _ if is_part => (usize::MAX - key.len(), part_of_host(source, key)),
@@ -324,22 +339,24 @@ impl<'d> Reader<'d> {
     }
 
     /// Whether a map finds this key, which it compares in any case of its letters.
-    fn is_key(&self, source: &str, key: &str, state: &State<'d>) -> Condition {
+    fn is_key(&self, source: &str, key: &str, state: &RewriteState<'d>) -> RequestCondition {
         if matches!(source, "$uri" | "$document_uri") {
             return state.finds(&format!("^{}$", regex_syntax::escape(key)), true);
         }
-        let holds = self.holds(source, Comparison::Equals(key), state);
+        let holds = self.holds(source, TextTest::Equals(key), state);
         let has_case = key.contains(|c: char| c.is_ascii_alphabetic()) && source != "$http_host";
         match has_case && (source.starts_with("$http_")) {
-            true => {
-                Condition::between(holds, Condition::ALWAYS, format!("a map compares `{source}` in any case"))
-            }
+            true => RequestCondition::between(
+                holds,
+                RequestCondition::ALWAYS,
+                format!("a map compares `{source}` in any case"),
+            ),
             false => holds,
         }
     }
 
     /// A `geo`, as sets of addresses.
-    fn geo(&self, table: &'d Directive) -> Option<Decision> {
+    fn geo(&self, table: &'d Directive) -> Option<VariableCases> {
         let source = table.argument(0);
         let entries = table.children();
         if table.arguments.len() > 1 && source != "$remote_addr" || entries.len() > MOST_ENTRIES {
@@ -363,21 +380,21 @@ impl<'d> Reader<'d> {
             *known = known.or(&set);
         }
         let sets = sets.into_iter().filter(|(value, set)| *value != default && !set.is_empty());
-        Some(sets.fold(Decision::of(default), |others, (value, set)| {
-            Decision::of(value).under(&self.is_from(set), others)
+        Some(sets.fold(VariableCases::of(default), |others, (value, set)| {
+            VariableCases::of(value).under(&self.is_from(set), others)
         }))
     }
 }
 
 /// Whether a map that knows parts of hosts finds `.a.com`, `*.a.com` or `a.*`.
-fn part_of_host(source: &str, key: &str) -> Condition {
+fn part_of_host(source: &str, key: &str) -> RequestCondition {
     let name = key.trim_start_matches("*.").trim_start_matches('.').to_ascii_lowercase();
     match is_host(&name) && source == "$host" {
         true => {
-            let own = Some(Host::Exact(name.clone())).filter(|_| key.starts_with('.'));
-            Test::Hosts(own.into_iter().chain([Host::Below(name)]).collect()).into()
+            let own = Some(HostCondition::Exact(name.clone())).filter(|_| key.starts_with('.'));
+            Test::Hosts(own.into_iter().chain([HostCondition::Below(name)]).collect()).into()
         }
-        false => Condition::unknown(format!("`{key}` of a map has no equal")),
+        false => RequestCondition::unknown(format!("`{key}` of a map has no equal")),
     }
 }
 
@@ -390,42 +407,45 @@ pub(super) fn is_host(text: &str) -> bool {
     text != "_" && text.len() <= 253 && text.split('.').all(is_label)
 }
 
-fn method(comparison: Comparison<'_>) -> Option<Condition> {
-    let any =
-        |methods: &[&str]| Condition::Any(methods.iter().map(|method| Condition::method(method)).collect());
-    let Comparison::Matches { pattern, is_insensitive } = comparison else {
+fn method(comparison: TextTest<'_>) -> Option<RequestCondition> {
+    let any = |methods: &[&str]| {
+        RequestCondition::Any(methods.iter().map(|method| RequestCondition::method(method)).collect())
+    };
+    let TextTest::Matches { pattern, is_insensitive } = comparison else {
         return match comparison {
-            Comparison::Equals(method) => Some(Condition::method(method)),
+            TextTest::Equals(method) => Some(RequestCondition::method(method)),
             _ => None,
         };
     };
     let expression = patterns::compiled(pattern, is_insensitive)?;
     let is_met = |method: &&str| expression.is_match(method.as_bytes());
-    if let Some(Words { texts, is_start: true, is_end: true }) = patterns::words(pattern, is_insensitive) {
+    if let Some(ExpressionTexts { texts, is_start: true, is_end: true }) =
+        patterns::words(pattern, is_insensitive)
+    {
         // nginx refuses methods in lower case.
         let texts: Vec<String> = texts.into_iter().map(|text| text.to_ascii_uppercase()).collect();
         let methods = texts.iter().map(String::as_str).filter(|text| !text.is_empty() && is_met(text));
         return Some(any(&methods.collect::<Vec<_>>()));
     }
     let (known, others): (Vec<_>, Vec<_>) = METHODS.into_iter().partition(is_met);
-    Some(Condition::between(any(&known), any(&others).not(), "it may hold for other methods, too"))
+    Some(RequestCondition::between(any(&known), any(&others).not(), "it may hold for other methods, too"))
 }
 
 /// The path and the query as the client sent them.
-fn request_uri(comparison: Comparison<'_>) -> Option<Condition> {
+fn request_uri(comparison: TextTest<'_>) -> Option<RequestCondition> {
     let pattern = match comparison {
-        Comparison::Equals(text) if !text.contains('?') => format!("^{}$", regex_syntax::escape(text)),
-        Comparison::Matches { pattern, is_insensitive: false } => pattern.to_owned(),
+        TextTest::Equals(text) if !text.contains('?') => format!("^{}$", regex_syntax::escape(text)),
+        TextTest::Matches { pattern, is_insensitive: false } => pattern.to_owned(),
         _ => return None,
     };
     // A query, which it may have, comes behind what is compared.
     let is_whole = patterns::beginning(&pattern)?.is_whole;
     let path = patterns::path(&pattern, false);
     let why = "it has the query, and is not decoded";
-    Some(if is_whole { between_places(Condition::NEVER, path, why) } else { path })
+    Some(if is_whole { between_places(RequestCondition::NEVER, path, why) } else { path })
 }
 
-impl State<'_> {
+impl RewriteState<'_> {
     /// The text with the groups of the last expression, `$1` and so on, as a path of Tollgate has them.
     ///
     /// # Errors
@@ -434,8 +454,8 @@ impl State<'_> {
         let mut out = String::new();
         for part in parts(text) {
             match part {
-                Part::Literal(text) => out += &literal_path(&text),
-                Part::Variable(name) => {
+                TextPart::Literal(text) => out += &literal_path(&text),
+                TextPart::Variable(name) => {
                     let nth: Option<usize> = name.parse().ok();
                     let unknown = || format!("Tollgate has no placeholder for `${name}` here");
                     match &self.groups {

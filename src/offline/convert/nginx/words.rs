@@ -2,13 +2,13 @@
 
 use super::{rule, syntax::Directive};
 use crate::offline::convert::{
-    condition::Condition,
-    site::{Effect, Rule},
+    condition::RequestCondition,
+    site::{Effect, SiteRule},
 };
 
 /// What becomes of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum DirectiveTreatment {
     /// The reader looks at it.
     Converted,
     /// Nobody outside can see that it is missing.
@@ -19,10 +19,10 @@ pub(super) enum Class {
     Closes(&'static str),
 }
 
-use Class::{Closes, Converted, Noted, Nothing};
+use DirectiveTreatment::{Closes, Converted, Noted, Nothing};
 
 /// The classes of words. The first that fits counts; what fits none closes. A `*` at an end stands for any text.
-const TABLE: &[(Class, &str)] = &[
+const TABLE: &[(DirectiveTreatment, &str)] = &[
     (
         Converted,
         "http server location upstream map geo listen server_name limit_req_zone limit_conn_zone limit_req limit_conn \
@@ -133,7 +133,7 @@ const OFF: &str = "auth_* modsecurity* proxy_cache gzip brotli zstd charset prox
 const TABLES: &str = "*mime.types *_params *fastcgi.conf *koi-win *koi-utf";
 
 /// The class of a directive.
-pub(super) fn class(directive: &Directive) -> Class {
+pub(super) fn class(directive: &Directive) -> DirectiveTreatment {
     let (name, value) = (directive.name.as_str(), directive.argument(0));
     let is_table = name == "include" && (is_in(TABLES, value) || value.contains("modules-enabled"));
     match (name, value) {
@@ -150,7 +150,7 @@ pub(super) fn may_change_bodies(directive: &Directive) -> bool {
 }
 
 /// The rule for a directive that has no equal.
-pub(super) fn said(directive: &Directive, when: &Condition) -> Option<Rule> {
+pub(super) fn said(directive: &Directive, when: &RequestCondition) -> Option<SiteRule> {
     match class(directive) {
         Closes(text) => Some(rule(directive, when.clone(), Effect::Close(text.to_owned()))),
         Noted(text) => Some(rule(directive, when.clone(), Effect::Note(text.to_owned()))),

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 
 use super::{
     Traefik, rest,
-    routers::{End, Router},
-    tls::Tls,
+    routers::{RouterEnd, TraefikRouter},
+    tls::TlsOptions,
 };
 use crate::offline::convert::{
-    Note, Place,
-    condition::Condition,
+    Note, SourceLine,
+    condition::RequestCondition,
     document::{Fields, Item},
     networks::Networks,
     path::Path,
-    site::{Effect, Rule},
+    site::{Effect, SiteRule},
     yaml::Comment,
 };
 
@@ -43,14 +43,14 @@ pub(super) struct EntryPoint<'d> {
     /// Whether routers that name no entry point are on it.
     is_default: bool,
     /// Of its routers.
-    pub(super) tls: Option<Tls<'d>>,
+    pub(super) tls: Option<TlsOptions<'d>>,
     pub(super) middlewares: Vec<Item<'d>>,
-    pub(super) redirect: Option<Router<'d>>,
+    pub(super) redirect: Option<TraefikRouter<'d>>,
     pub(super) proxy_protocol: bool,
     /// What precedes its routers.
-    pub(super) first: Vec<Rule>,
+    pub(super) first: Vec<SiteRule>,
     pub(super) comments: Vec<Comment>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// The proxies whose `X-Forwarded-For` counts.
     trusted: Networks,
     /// Every client may say that it is such a proxy.
@@ -61,7 +61,7 @@ pub(super) struct EntryPoint<'d> {
 
 impl<'d> EntryPoint<'d> {
     /// Whether a router is on it.
-    pub(super) fn has(&self, router: &Router<'d>) -> bool {
+    pub(super) fn has(&self, router: &TraefikRouter<'d>) -> bool {
         match router.entry_points.is_empty() {
             true => self.is_default,
             false => router.entry_points.contains(&self.name),
@@ -70,13 +70,13 @@ impl<'d> EntryPoint<'d> {
 
     /// Whether its listener speaks TLS. Traefik tells TLS from plain HTTP by the first byte of a connection; a listener
     /// is for one of them.
-    pub(super) fn is_tls(&self, routers: &[Router<'d>]) -> bool {
+    pub(super) fn is_tls(&self, routers: &[TraefikRouter<'d>]) -> bool {
         if self.tls.is_some() || self.redirect.is_some() {
             return self.tls.is_some();
         }
         // A router that names its entry points tells more than one that is on all of them.
         let count = |has_tls: bool, is_named: bool| {
-            let is_one = |router: &&Router<'d>| {
+            let is_one = |router: &&TraefikRouter<'d>| {
                 router.tls.is_some() == has_tls && router.entry_points.is_empty() != is_named
             };
             routers.iter().filter(|router| self.has(router)).filter(is_one).count()
@@ -106,7 +106,7 @@ impl<'d> Traefik<'d> {
             EntryPoint { name, address, is_default, comments, place: item.place(), ..EntryPoint::default() };
         let http = fields.fields("http");
         if let Some(tls) = http.take("tls").filter(|item| item.text() != Some("false")) {
-            entry_point.tls = Some(Tls::read(&tls.fields()));
+            entry_point.tls = Some(TlsOptions::read(&tls.fields()));
         }
         entry_point.middlewares = http.items("middlewares");
         if let Some(to) = http.fields("redirections").take("entryPoint") {
@@ -187,7 +187,7 @@ impl<'d> Traefik<'d> {
 
     /// Adds entry points that only the static configuration would tell, with the ports that they have in Traefik's
     /// documentation; and finds out which are the default ones.
-    pub(super) fn guess_entry_points(&mut self, routers: &[Router<'d>]) {
+    pub(super) fn guess_entry_points(&mut self, routers: &[TraefikRouter<'d>]) {
         if let (true, Some(first)) = (self.entry_points.is_empty(), routers.first()) {
             let mut names: Vec<&str> = Vec::new();
             for name in routers.iter().flat_map(|router| &router.entry_points) {
@@ -213,7 +213,7 @@ impl<'d> Traefik<'d> {
                 self.entry_points.push(EntryPoint {
                     name,
                     address: format!("0.0.0.0:{port}"),
-                    tls: is_secure.then(Tls::default),
+                    tls: is_secure.then(TlsOptions::default),
                     comments: vec![Comment::Plain(text)],
                     place: first.item.place(),
                     ..EntryPoint::default()
@@ -231,7 +231,7 @@ impl<'d> Traefik<'d> {
 ///
 /// # Errors
 /// Why it is not converted.
-fn redirection<'d>(item: Item<'d>, all: &[(&'d str, Item<'d>)]) -> Result<Router<'d>, String> {
+fn redirection<'d>(item: Item<'d>, all: &[(&'d str, Item<'d>)]) -> Result<TraefikRouter<'d>, String> {
     let fields = item.fields();
     let to = fields.text("to").unwrap_or_default();
     let is_permanent = fields.take("permanent").is_none_or(Item::is_true);
@@ -247,25 +247,25 @@ fn redirection<'d>(item: Item<'d>, all: &[(&'d str, Item<'d>)]) -> Result<Router
         port: port.ok_or_else(|| format!("no entry point `{to}`: nothing is redirected"))?.to_owned(),
         status: if is_permanent { 308 } else { 307 },
     };
-    Ok(Router {
+    Ok(TraefikRouter {
         name: "redirections",
         item,
-        condition: Condition::ALWAYS,
+        condition: RequestCondition::ALWAYS,
         hosts: Vec::new(),
         priority,
         tls: None,
         entry_points: Vec::new(),
         middlewares: Vec::new(),
-        end: End::Redirect(redirection),
+        end: RouterEnd::Redirect(redirection),
         unknown: Vec::new(),
     })
 }
 
 /// Refuses percent-encoded characters of which some are not allowed.
-fn encoded_characters(item: Item<'_>) -> Rule {
+fn encoded_characters(item: Item<'_>) -> SiteRule {
     let path = Path::regex("%(2f|5c|00|3b|25|3f|23)", true);
-    let when = path.map_or_else(Condition::unknown_place, Condition::path);
-    let mut rule = Rule::new(when, Effect::Refuse(400), &item.place(), "encodedCharacters");
+    let when = path.map_or_else(RequestCondition::unknown_place, RequestCondition::path);
+    let mut rule = SiteRule::new(when, Effect::Refuse(400), &item.place(), "encodedCharacters");
     rule.comments.push(rule.note("none of these characters is allowed"));
     rule
 }

@@ -2,25 +2,25 @@
 
 use super::middlewares::{Context, Middleware};
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     document::{Fields, Item},
     draft::{duration, is_field_name, literal},
-    site::{Edit, Effect, HeaderChange, Rule},
-    yaml::{Map, Node},
+    site::{Edit, Effect, HeaderRule, SiteRule},
+    yaml::{Map, YamlNode},
 };
 
 /// Fields that a route cannot change.
 const FIXED: &str = " host connection content-length expect http2-settings keep-alive proxy-connection \
                      sec-websocket-accept sec-websocket-key te trailer transfer-encoding upgrade ";
 
-pub(super) fn rules(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule> {
+pub(super) fn rules(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<SiteRule> {
     let fields = &middleware.fields;
     let mut rules = cors(middleware, context);
     let custom = |key: &str| {
         fields.fields(key).each().into_iter().map(|(name, item)| change(name, item)).collect::<Vec<_>>()
     };
     let protection = protection(fields, context.is_tls).into_iter();
-    let protection = protection.map(|(name, value)| Ok(HeaderChange::Set(name.to_owned(), literal(&value))));
+    let protection = protection.map(|(name, value)| Ok(HeaderRule::Set(name.to_owned(), literal(&value))));
     let requests = custom("customRequestHeaders").into_iter().map(|change| change.map(Edit::Request));
     let responses = custom("customResponseHeaders").into_iter().chain(protection);
     for edit in requests.chain(responses.map(|change: Result<_, String>| change.map(Edit::Response))) {
@@ -34,7 +34,7 @@ pub(super) fn rules(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) 
     rules
 }
 
-fn change(name: &str, item: Item<'_>) -> Result<HeaderChange, String> {
+fn change(name: &str, item: Item<'_>) -> Result<HeaderRule, String> {
     let (name, value) = (name.to_ascii_lowercase(), item.text().unwrap_or_default());
     if !is_field_name(&name) || FIXED.contains(&format!(" {name} ")) {
         return Err(format!("`{name}` cannot be changed; for Host see `host` of upstreams"));
@@ -43,8 +43,8 @@ fn change(name: &str, item: Item<'_>) -> Result<HeaderChange, String> {
         return Err(format!("the value of `{name}` is none that a header can have"));
     }
     Ok(match value {
-        "" => HeaderChange::Remove(name),
-        _ => HeaderChange::Set(name, literal(value)),
+        "" => HeaderRule::Remove(name),
+        _ => HeaderRule::Set(name, literal(value)),
     })
 }
 
@@ -81,7 +81,7 @@ fn protection(fields: &Fields<'_>, is_tls: bool) -> Vec<(&'static str, String)> 
     set
 }
 
-fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule> {
+fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<SiteRule> {
     let fields = &middleware.fields;
     let origins = fields.texts("accessControlAllowOriginList");
     let has_patterns = fields.take("accessControlAllowOriginListRegex").is_some();
@@ -118,10 +118,11 @@ fn cors(middleware: &Middleware<'_>, context: &mut Context<'_, '_>) -> Vec<Rule>
     if known.is_empty() {
         // Traefik answers preflights by itself.
         let text = "without a list of origins, Tollgate does not answer preflights";
-        rules.push(middleware.rule(Condition::method("OPTIONS"), Effect::Close(text.to_owned())));
+        rules.push(middleware.rule(RequestCondition::method("OPTIONS"), Effect::Close(text.to_owned())));
         return rules;
     }
-    let list = |values: &[&str]| if is_any(values) { Node::from("*") } else { Node::from(values.to_vec()) };
+    let list =
+        |values: &[&str]| if is_any(values) { YamlNode::from("*") } else { YamlNode::from(values.to_vec()) };
     let mut setting = Map::new().with("origins", list(&known));
     for (key, values) in [("methods", &methods), ("headers", &headers)] {
         setting.extend_some(key, (!values.is_empty()).then(|| list(values)));

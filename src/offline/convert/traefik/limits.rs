@@ -4,12 +4,12 @@
 
 use super::{Traefik, middlewares::Middleware, milliseconds};
 use crate::offline::convert::{
-    condition::{Condition, Test},
+    condition::{RequestCondition, Test},
     document::Item,
     draft::{duration, is_field_name, resource_name},
     networks::Networks,
-    site::{Effect, Rule},
-    yaml::{Map, Node},
+    site::{Effect, SiteRule},
+    yaml::{Map, YamlNode},
 };
 
 /// The largest number of a limit.
@@ -22,7 +22,7 @@ const FORWARDED: &str = "of a client that does not come through the proxies in f
                          Traefik takes it for unknown";
 
 /// Whose address a middleware looks at.
-enum Client {
+enum LimitedAddress {
     /// That of the connection.
     Peer,
     /// The one that the proxies in front tell, as Tollgate finds it by `trusted_proxies`.
@@ -40,7 +40,7 @@ impl<'d> Traefik<'d> {
         middleware: &Middleware<'d>,
         router: &str,
         entry_point: &str,
-    ) -> Result<Option<Rule>, Rule> {
+    ) -> Result<Option<SiteRule>, SiteRule> {
         let policy = match middleware.kind.eq_ignore_ascii_case("rateLimit") {
             true => self.rate(middleware)?,
             false => Some(self.in_flight(middleware)?),
@@ -58,11 +58,11 @@ impl<'d> Traefik<'d> {
                 name
             }
         };
-        Ok(Some(middleware.always(Effect::Limit { policy: name, counted: Condition::ALWAYS })))
+        Ok(Some(middleware.always(Effect::Limit { policy: name, counted: RequestCondition::ALWAYS })))
     }
 
     /// The limit of a middleware that no router uses.
-    pub(super) fn limits_alone(&mut self, name: &'d str, item: Item<'d>) -> Vec<Rule> {
+    pub(super) fn limits_alone(&mut self, name: &'d str, item: Item<'d>) -> Vec<SiteRule> {
         let is_limit = |kind: &str| matches!(kind.to_ascii_lowercase().as_str(), "ratelimit" | "inflightreq");
         let kinds = item.fields().each().into_iter().filter(|(kind, _)| is_limit(kind));
         let limits = kinds.filter_map(|(kind, item)| {
@@ -72,7 +72,7 @@ impl<'d> Traefik<'d> {
         limits.collect()
     }
 
-    fn rate(&mut self, middleware: &Middleware<'d>) -> Result<Option<Node>, Rule> {
+    fn rate(&mut self, middleware: &Middleware<'d>) -> Result<Option<YamlNode>, SiteRule> {
         let average = middleware.number("average", 0)?.min(MAX_LIMIT);
         let burst = middleware.number("burst", 1)?.clamp(1, MAX_LIMIT);
         let period = match middleware.fields.take("period") {
@@ -95,7 +95,7 @@ impl<'d> Traefik<'d> {
         Ok(Some(noted(middleware, policy, note)))
     }
 
-    fn in_flight(&mut self, middleware: &Middleware<'d>) -> Result<Node, Rule> {
+    fn in_flight(&mut self, middleware: &Middleware<'d>) -> Result<YamlNode, SiteRule> {
         let amount = middleware.number("amount", 0)?.min(MAX_LIMIT);
         let (policy, note) = self.keyed(middleware, "concurrency", "host")?;
         match amount {
@@ -110,7 +110,7 @@ impl<'d> Traefik<'d> {
         middleware: &Middleware<'d>,
         algorithm: &str,
         default: &str,
-    ) -> Result<(Map, Option<String>), Rule> {
+    ) -> Result<(Map, Option<String>), SiteRule> {
         let policy = |key: &str| Map::new().with("algorithm", algorithm).with("key", key);
         let criterion = middleware.fields.fields("sourceCriterion");
         let strategy = criterion.take("ipStrategy");
@@ -133,29 +133,29 @@ impl<'d> Traefik<'d> {
             return Ok((policy("host"), None));
         }
         let why = match self.client(strategy) {
-            Client::Forwarded => return Ok((policy("ip"), Some(FORWARDED.to_owned()))),
-            Client::Peer if self.trusted.is_empty() => return Ok((policy("ip"), None)),
-            Client::Peer => FRONT,
-            Client::Unknown(why) => why,
+            LimitedAddress::Forwarded => return Ok((policy("ip"), Some(FORWARDED.to_owned()))),
+            LimitedAddress::Peer if self.trusted.is_empty() => return Ok((policy("ip"), None)),
+            LimitedAddress::Peer => FRONT,
+            LimitedAddress::Unknown(why) => why,
         };
         let text = format!("{why}. All clients have one count: `key: ip` counts each by itself");
         Ok((policy("global"), Some(text)))
     }
 
     /// The client that `ipStrategy` chooses.
-    fn client(&self, strategy: Option<Item<'d>>) -> Client {
-        let Some(strategy) = strategy else { return Client::Peer };
+    fn client(&self, strategy: Option<Item<'d>>) -> LimitedAddress {
+        let Some(strategy) = strategy else { return LimitedAddress::Peer };
         let fields = strategy.fields();
         let depth = fields.take("depth").map(|item| item.text().unwrap_or_default().parse::<u64>());
         let excluded = fields.take("excludedIPs").map(|item| Networks::parse(item.texts()));
         match (depth, excluded) {
-            _ if !fields.rest().is_empty() => Client::Unknown("this `ipStrategy` has no equal"),
-            (None | Some(Ok(0)), None) => Client::Peer,
-            (Some(Ok(1)), None) if !self.trusted.is_empty() => Client::Forwarded,
+            _ if !fields.rest().is_empty() => LimitedAddress::Unknown("this `ipStrategy` has no equal"),
+            (None | Some(Ok(0)), None) => LimitedAddress::Peer,
+            (Some(Ok(1)), None) if !self.trusted.is_empty() => LimitedAddress::Forwarded,
             (None | Some(Ok(0)), Some(Ok(excluded))) if excluded == self.trusted && !excluded.is_empty() => {
-                Client::Forwarded
+                LimitedAddress::Forwarded
             }
-            _ => Client::Unknown(
+            _ => LimitedAddress::Unknown(
                 "`ipStrategy`: Tollgate finds the client by `trusted_proxies`, and not by `depth` or `excludedIPs`: list \
                  the proxies in front in `forwardedHeaders.trustedIPs` of the entry point",
             ),
@@ -166,7 +166,7 @@ impl<'d> Traefik<'d> {
     ///
     /// # Errors
     /// The rule that closes, if it has no equal.
-    pub(super) fn allow_list(&mut self, middleware: &Middleware<'d>) -> Result<Vec<Rule>, Rule> {
+    pub(super) fn allow_list(&mut self, middleware: &Middleware<'d>) -> Result<Vec<SiteRule>, SiteRule> {
         let status = middleware.number("rejectStatusCode", 403)?;
         let status = u16::try_from(status).ok().filter(|status| (400..=599).contains(status)).unwrap_or(403);
         let ranges = middleware.fields.texts("sourceRange");
@@ -176,24 +176,27 @@ impl<'d> Traefik<'d> {
         if networks.is_empty() {
             return Err(middleware.close("`sourceRange` is empty"));
         }
-        let (mut rules, listed) = (Vec::new(), Condition::from(Test::Addresses(networks.clone())));
+        let (mut rules, listed) = (Vec::new(), RequestCondition::from(Test::Addresses(networks.clone())));
         let admitted = match self.client(strategy) {
-            Client::Peer if self.trusted.is_empty() => listed,
-            Client::Peer if networks.and(&self.trusted) == self.trusted => {
-                Condition::between(listed, Condition::ALWAYS, FRONT)
+            LimitedAddress::Peer if self.trusted.is_empty() => listed,
+            LimitedAddress::Peer if networks.and(&self.trusted) == self.trusted => {
+                RequestCondition::between(listed, RequestCondition::ALWAYS, FRONT)
             }
-            Client::Peer => Condition::unknown(FRONT),
-            Client::Forwarded => {
+            LimitedAddress::Peer => RequestCondition::unknown(FRONT),
+            LimitedAddress::Forwarded => {
                 rules.push(middleware.note(FORWARDED));
                 listed
             }
-            Client::Unknown(text) => return Err(middleware.close(text)),
+            LimitedAddress::Unknown(text) => return Err(middleware.close(text)),
         };
         rules.push(middleware.rule(admitted.not(), Effect::Refuse(status)));
         Ok(rules)
     }
 }
 
-fn noted(middleware: &Middleware<'_>, policy: Map, note: Option<String>) -> Node {
-    Node { comments: note.map(|text| middleware.item.note(text)).into_iter().collect(), ..Node::from(policy) }
+fn noted(middleware: &Middleware<'_>, policy: Map, note: Option<String>) -> YamlNode {
+    YamlNode {
+        comments: note.map(|text| middleware.item.note(text)).into_iter().collect(),
+        ..YamlNode::from(policy)
+    }
 }

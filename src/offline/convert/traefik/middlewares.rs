@@ -8,15 +8,15 @@ use super::{
     Traefik,
     entry_points::EntryPoint,
     headers, paths, plain_name, redirects,
-    routers::{End, Router},
+    routers::{RouterEnd, TraefikRouter},
     rule::TEMPLATE,
 };
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     document::{Fields, Item},
     draft::size,
-    site::{Action, Edit, Effect, PathEdit, Rule},
-    yaml::{Map, Node},
+    site::{Edit, Effect, PathEdit, RuleResponse, SiteRule},
+    yaml::{Map, YamlNode},
 };
 
 /// The deepest nesting of chains.
@@ -51,16 +51,16 @@ pub(super) struct Middleware<'d> {
 }
 
 /// What a middleware does.
-pub(super) enum Step {
-    Rules(Vec<Rule>),
+pub(super) enum MiddlewareStep {
+    Rules(Vec<SiteRule>),
     /// Under each condition, this rule precedes what follows the middleware. The first that holds counts.
-    Branches(Vec<(Condition, Rule)>),
+    Branches(Vec<(RequestCondition, SiteRule)>),
 }
 
 /// What is known of a router and its requests on an entry point.
 #[derive(Clone)]
 pub(super) struct Context<'r, 'd> {
-    pub(super) router: &'r Router<'d>,
+    pub(super) router: &'r TraefikRouter<'d>,
     pub(super) entry_point: &'r EntryPoint<'d>,
     pub(super) is_tls: bool,
     /// The fields of responses that a middleware before changes: it sees responses later, and its value stays.
@@ -73,23 +73,23 @@ pub(super) struct Context<'r, 'd> {
     /// Whether one of the middlewares is `addPrefix`.
     has_prefix: bool,
     /// What cannot be converted. Only locks follow it.
-    closed: Option<Rule>,
+    closed: Option<SiteRule>,
 }
 
 impl<'d> Middleware<'d> {
-    pub(super) fn rule(&self, when: Condition, effect: Effect) -> Rule {
-        Rule::new(when, effect, &self.item.place(), format!("middlewares.{}.{}", self.name, self.kind))
+    pub(super) fn rule(&self, when: RequestCondition, effect: Effect) -> SiteRule {
+        SiteRule::new(when, effect, &self.item.place(), format!("middlewares.{}.{}", self.name, self.kind))
     }
 
-    pub(super) fn always(&self, effect: Effect) -> Rule {
-        self.rule(Condition::ALWAYS, effect)
+    pub(super) fn always(&self, effect: Effect) -> SiteRule {
+        self.rule(RequestCondition::ALWAYS, effect)
     }
 
-    pub(super) fn close(&self, text: impl Into<String>) -> Rule {
+    pub(super) fn close(&self, text: impl Into<String>) -> SiteRule {
         self.always(Effect::Close(text.into()))
     }
 
-    pub(super) fn note(&self, text: impl Into<String>) -> Rule {
+    pub(super) fn note(&self, text: impl Into<String>) -> SiteRule {
         self.always(Effect::Note(text.into()))
     }
 
@@ -97,7 +97,7 @@ impl<'d> Middleware<'d> {
     ///
     /// # Errors
     /// The rule that closes, if it cannot be read.
-    pub(super) fn number(&self, key: &str, default: u64) -> Result<u64, Rule> {
+    pub(super) fn number(&self, key: &str, default: u64) -> Result<u64, SiteRule> {
         let Some(item) = self.fields.take(key) else { return Ok(default) };
         let number = item.text().and_then(|text| text.replace('_', "").parse::<i64>().ok());
         let error = || self.close(format!("`{key}` is no number that can be read"));
@@ -110,9 +110,9 @@ impl<'d> Traefik<'d> {
     pub(super) fn chain(
         &mut self,
         entry_point: &EntryPoint<'d>,
-        router: &Router<'d>,
+        router: &TraefikRouter<'d>,
         is_tls: bool,
-    ) -> Vec<Rule> {
+    ) -> Vec<SiteRule> {
         let mut context = Context {
             router,
             entry_point,
@@ -132,7 +132,7 @@ impl<'d> Traefik<'d> {
             self.flatten(*named, &mut uses, 0);
         }
         // Traefik does not make a router with one, or a service, that is not there.
-        if let End::Service(named) = &router.end
+        if let RouterEnd::Service(named) = &router.end
             && let name = plain_name(named.text().unwrap_or_default())
             && !name.ends_with("@internal")
             && !self.services.contains_key(name)
@@ -148,12 +148,12 @@ impl<'d> Traefik<'d> {
     }
 
     /// Adds a middleware, or those of a chain; or the rule that closes, if it is not there.
-    fn flatten(&mut self, named: Item<'d>, uses: &mut Vec<Result<Middleware<'d>, Rule>>, depth: usize) {
+    fn flatten(&mut self, named: Item<'d>, uses: &mut Vec<Result<Middleware<'d>, SiteRule>>, depth: usize) {
         let name = named.text().unwrap_or_default();
         let close = |text: &str| {
             let effect = Effect::Close(format!("the middleware `{name}` {text}"));
             let shown = format!("middlewares.{name}");
-            Err(Rule::new(Condition::ALWAYS, effect, &named.place(), shown))
+            Err(SiteRule::new(RequestCondition::ALWAYS, effect, &named.place(), shown))
         };
         let found = self.middlewares.get_key_value(plain_name(name)).map(|(name, item)| (*name, *item));
         let Some((name, item)) = found else {
@@ -178,20 +178,20 @@ impl<'d> Traefik<'d> {
         }
     }
 
-    fn walk(&mut self, uses: &[Middleware<'d>], mut context: Context<'_, 'd>) -> Vec<Rule> {
+    fn walk(&mut self, uses: &[Middleware<'d>], mut context: Context<'_, 'd>) -> Vec<SiteRule> {
         let mut rules = Vec::new();
         for (nth, middleware) in uses.iter().enumerate() {
             match self.step(middleware, &mut context) {
-                Step::Rules(new) => new.into_iter().for_each(|rule| context.add(rule, &mut rules)),
-                Step::Branches(_) if context.closed.is_some() => {}
-                Step::Branches(branches) => {
+                MiddlewareStep::Rules(new) => new.into_iter().for_each(|rule| context.add(rule, &mut rules)),
+                MiddlewareStep::Branches(_) if context.closed.is_some() => {}
+                MiddlewareStep::Branches(branches) => {
                     let rest = &uses[nth + 1..];
                     for (when, rule) in branches {
                         let mut context = context.clone();
                         let mut inner = Vec::new();
                         context.add(rule.clone(), &mut inner);
                         inner.extend(self.walk(rest, context));
-                        rules.push(Rule { when, effect: Effect::Enter(inner), ..rule });
+                        rules.push(SiteRule { when, effect: Effect::Enter(inner), ..rule });
                     }
                     rules.extend(self.walk(rest, context));
                     return rules;
@@ -199,8 +199,8 @@ impl<'d> Traefik<'d> {
             }
         }
         let last = match &context.router.end {
-            End::Service(named) => self.service_rules(*named),
-            End::Redirect(redirection) => {
+            RouterEnd::Service(named) => self.service_rules(*named),
+            RouterEnd::Redirect(redirection) => {
                 let item = context.router.item;
                 let middleware =
                     Middleware { name: "redirections", kind: "entryPoint", item, fields: item.fields() };
@@ -208,7 +208,7 @@ impl<'d> Traefik<'d> {
             }
         };
         let closed = context.closed.clone();
-        let is_said = |rule: &Rule| {
+        let is_said = |rule: &SiteRule| {
             closed.as_ref().is_none_or(|closed| closed != rule && matches!(rule.effect, Effect::Close(_)))
         };
         last.into_iter().filter(is_said).for_each(|rule| context.add(rule, &mut rules));
@@ -216,18 +216,21 @@ impl<'d> Traefik<'d> {
         rules
     }
 
-    fn step(&mut self, middleware: &Middleware<'d>, context: &mut Context<'_, 'd>) -> Step {
+    fn step(&mut self, middleware: &Middleware<'d>, context: &mut Context<'_, 'd>) -> MiddlewareStep {
         if has_template(middleware.item) {
-            return Step::Rules(vec![middleware.close(TEMPLATE)]);
+            return MiddlewareStep::Rules(vec![middleware.close(TEMPLATE)]);
         }
-        let mut step = self.converted(middleware, context).unwrap_or_else(|rule| Step::Rules(vec![rule]));
+        let mut step =
+            self.converted(middleware, context).unwrap_or_else(|rule| MiddlewareStep::Rules(vec![rule]));
         for (key, _) in middleware.fields.rest() {
             let text = format!("`{key}` has no equal");
             match (&mut step, middleware.kind.to_ascii_lowercase().as_str()) {
                 // They neither open nor break anything.
-                (Step::Rules(rules), "buffering" | "retry") => rules.push(middleware.note(text)),
-                (Step::Rules(rules), _) => rules.push(middleware.close(text)),
-                (Step::Branches(_), _) => step = Step::Rules(vec![middleware.close(text)]),
+                (MiddlewareStep::Rules(rules), "buffering" | "retry") => rules.push(middleware.note(text)),
+                (MiddlewareStep::Rules(rules), _) => rules.push(middleware.close(text)),
+                (MiddlewareStep::Branches(_), _) => {
+                    step = MiddlewareStep::Rules(vec![middleware.close(text)])
+                }
             }
         }
         step
@@ -239,9 +242,9 @@ impl<'d> Traefik<'d> {
         &mut self,
         middleware: &Middleware<'d>,
         context: &mut Context<'_, 'd>,
-    ) -> Result<Step, Rule> {
+    ) -> Result<MiddlewareStep, SiteRule> {
         let kind = middleware.kind.to_ascii_lowercase();
-        Ok(Step::Rules(match kind.as_str() {
+        Ok(MiddlewareStep::Rules(match kind.as_str() {
             "ratelimit" | "inflightreq" => {
                 let own = if context.entry_point.has_own { context.entry_point.name } else { "" };
                 self.limits(middleware, context.router.name, own)?.into_iter().collect()
@@ -272,7 +275,7 @@ impl<'d> Traefik<'d> {
 
 impl Context<'_, '_> {
     /// Adds a rule. Behind one that closes, only locks and notes are added: whoever opens the route must not lose them.
-    fn add(&mut self, mut rule: Rule, rules: &mut Vec<Rule>) {
+    fn add(&mut self, mut rule: SiteRule, rules: &mut Vec<SiteRule>) {
         match &rule.effect {
             Effect::Edit(Edit::Path(PathEdit::Replace { .. })) if self.has_slashes => {
                 let text =
@@ -283,7 +286,7 @@ impl Context<'_, '_> {
                 self.is_moved = true;
                 self.has_slashes |= matches!(edit, PathEdit::Prepend(text) if text.ends_with('/'));
             }
-            Effect::Act(Action::Redirect(_)) if self.is_moved => {
+            Effect::Act(RuleResponse::Redirect(_)) if self.is_moved => {
                 let text = "a middleware before changes the path that it redirects to".to_owned();
                 rule.effect = Effect::Close(text);
             }
@@ -291,13 +294,17 @@ impl Context<'_, '_> {
         }
         if self.has_cors && matches!(rule.effect, Effect::Refuse(_)) {
             let text = "preflights, too, which Traefik answers before".to_owned();
-            rules.push(Rule { when: Condition::ALWAYS, effect: Effect::Note(text), ..rule.clone() });
+            rules.push(SiteRule {
+                when: RequestCondition::ALWAYS,
+                effect: Effect::Note(text),
+                ..rule.clone()
+            });
         }
         match (&rule.effect, &self.closed) {
-            (Effect::Close(_), None) if rule.when == Condition::ALWAYS => self.closed = Some(rule),
+            (Effect::Close(_), None) if rule.when == RequestCondition::ALWAYS => self.closed = Some(rule),
             (Effect::Close(text), Some(_)) => {
                 let effect = Effect::Note(text.clone());
-                rules.push(Rule { effect, ..rule.clone() });
+                rules.push(SiteRule { effect, ..rule.clone() });
             }
             (_, None) | (Effect::Refuse(_) | Effect::Limit { .. } | Effect::Note(_), Some(_)) => {
                 rules.push(rule);
@@ -317,18 +324,18 @@ pub(super) fn has_template(item: Item<'_>) -> bool {
             .any(has_template)
 }
 
-fn buffering(middleware: &Middleware<'_>) -> Result<Vec<Rule>, Rule> {
+fn buffering(middleware: &Middleware<'_>) -> Result<Vec<SiteRule>, SiteRule> {
     let bytes = middleware.number("maxRequestBodyBytes", 0)?;
     // Where bodies are kept.
     middleware.fields.ignore(&["memRequestBodyBytes", "memResponseBodyBytes"]);
-    let limit = Edit::Setting("max_body", Node::from(size(bytes.min(1 << 50))));
+    let limit = Edit::Setting("max_body", YamlNode::from(size(bytes.min(1 << 50))));
     Ok((bytes > 0).then(|| middleware.always(Effect::Edit(limit))).into_iter().collect())
 }
 
-fn retry(middleware: &Middleware<'_>) -> Result<Vec<Rule>, Rule> {
+fn retry(middleware: &Middleware<'_>) -> Result<Vec<SiteRule>, SiteRule> {
     let attempts = middleware.number("attempts", 1)?;
     // How long it waits.
     middleware.fields.ignore(&["initialInterval"]);
     let retry = Map::new().with("max", attempts.saturating_sub(1).min(10));
-    Ok(vec![middleware.always(Effect::Edit(Edit::Setting("retry", Node::from(retry))))])
+    Ok(vec![middleware.always(Effect::Edit(Edit::Setting("retry", YamlNode::from(retry))))])
 }

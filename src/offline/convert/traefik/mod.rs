@@ -25,21 +25,21 @@ use std::{
 
 use super::{
     ConvertError,
-    document::{Document, Fields, Item},
-    draft::Draft,
+    document::{Fields, ForeignDocument, Item},
+    draft::ConfigDraft,
     networks::Networks,
     read,
     yaml::Comment,
 };
 use entry_points::EntryPoint;
 use rule::Syntax;
-use services::Service;
+use services::TraefikService;
 
 /// The most files of a directory that are read.
 const MAX_FILES: usize = 200;
 
 /// Converts `text`, the file at `path`: a dynamic configuration, or a static one that names it.
-pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
+pub(super) fn convert(text: &str, path: &Path) -> Result<ConfigDraft, ConvertError> {
     let is_section = |line: &str| ["[http", "[entryPoints"].iter().any(|begin| line.starts_with(begin));
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
     if is_toml || text.lines().map(str::trim_start).any(is_section) {
@@ -47,11 +47,11 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<Draft, ConvertError> {
                     `yq -p toml -o yaml`";
         return Err(ConvertError::Unsupported { file: path.to_owned(), what: what.to_owned() });
     }
-    let mut draft = Draft::default();
-    let mut documents = vec![Document::parse(&path.display().to_string(), text)?];
+    let mut draft = ConfigDraft::default();
+    let mut documents = vec![ForeignDocument::parse(&path.display().to_string(), text)?];
     let files = named_files(&documents[0].root().fields(), path, &mut draft.head);
     for file in files {
-        documents.push(Document::parse(&file.display().to_string(), &read(&file)?)?);
+        documents.push(ForeignDocument::parse(&file.display().to_string(), &read(&file)?)?);
     }
     let mut traefik = Traefik { draft, ..Traefik::default() };
     for document in &documents {
@@ -104,14 +104,14 @@ struct Traefik<'d> {
     entry_points: Vec<EntryPoint<'d>>,
     /// Of rules whose router has no `ruleSyntax`.
     syntax: Option<Syntax>,
-    draft: Draft,
+    draft: ConfigDraft,
     /// Middlewares and services that a router uses.
     used: BTreeSet<(&'static str, &'d str)>,
     /// Proxies that tell the client by the PROXY protocol.
     proxies: Networks,
     /// Those whose `X-Forwarded-For` counts.
     trusted: Networks,
-    made: BTreeMap<&'d str, Service>,
+    made: BTreeMap<&'d str, TraefikService>,
     /// Policies by middleware, router and entry point.
     policies: BTreeMap<[String; 3], String>,
 }
@@ -144,7 +144,7 @@ impl<'d> Traefik<'d> {
         self.draft.head.extend(rest(fields, of));
     }
 
-    fn convert(mut self) -> Draft {
+    fn convert(mut self) -> ConfigDraft {
         let routers = self.read_routers();
         self.guess_entry_points(&routers);
         self.trust();

@@ -2,20 +2,20 @@
 
 #![expect(clippy::result_large_err, reason = "the error is the rule that closes a route, and few are made")]
 
-use super::middlewares::{Middleware, Step};
+use super::middlewares::{Middleware, MiddlewareStep};
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     path::{Path, encoded},
-    site::{Edit, Effect, PathEdit, Rule},
+    site::{Edit, Effect, PathEdit, SiteRule},
 };
 
-fn edit(middleware: &Middleware<'_>, edit: PathEdit) -> Rule {
+fn edit(middleware: &Middleware<'_>, edit: PathEdit) -> SiteRule {
     middleware.always(Effect::Edit(Edit::Path(edit)))
 }
 
 /// `stripPrefix`: the first of the prefixes with which the path begins is removed. `has_more`: something may be put
 /// before what is left, which has a slash in front then, unless it is nothing.
-pub(super) fn strip_prefix(middleware: &Middleware<'_>, has_more: bool) -> Step {
+pub(super) fn strip_prefix(middleware: &Middleware<'_>, has_more: bool) -> MiddlewareStep {
     // The path gets a slash in any case.
     middleware.fields.ignore(&["forceSlash"]);
     let mut branches = Vec::new();
@@ -28,15 +28,15 @@ pub(super) fn strip_prefix(middleware: &Middleware<'_>, has_more: bool) -> Step 
         // No path begins with anything but a slash.
         let Ok(path) = Path::prefix(prefix) else { continue };
         if let (true, Path::Prefix(text)) = (has_more, &path) {
-            let whole = Condition::path(Path::Exact(text.clone()));
+            let whole = RequestCondition::path(Path::Exact(text.clone()));
             branches.push((whole, edit(middleware, PathEdit::Whole(String::new()))));
         }
-        branches.push((Condition::path(path), edit(middleware, change)));
+        branches.push((RequestCondition::path(path), edit(middleware, change)));
     }
-    Step::Branches(branches)
+    MiddlewareStep::Branches(branches)
 }
 
-pub(super) fn add_prefix(middleware: &Middleware<'_>) -> Vec<Rule> {
+pub(super) fn add_prefix(middleware: &Middleware<'_>) -> Vec<SiteRule> {
     match middleware.fields.text("prefix") {
         None => vec![middleware.close("`prefix` is empty")],
         Some(prefix) => {
@@ -46,14 +46,14 @@ pub(super) fn add_prefix(middleware: &Middleware<'_>) -> Vec<Rule> {
     }
 }
 
-pub(super) fn replace_path(middleware: &Middleware<'_>) -> Vec<Rule> {
+pub(super) fn replace_path(middleware: &Middleware<'_>) -> Vec<SiteRule> {
     let path = middleware.fields.text("path").unwrap_or("/");
     vec![edit(middleware, PathEdit::Whole(path.to_owned()))]
 }
 
 /// `replacePathRegex`: what the expression matches is replaced. Where it is more than a text at the beginning and what
 /// follows it, it has no equal.
-pub(super) fn replace_path_regex(middleware: &Middleware<'_>) -> Result<Step, Rule> {
+pub(super) fn replace_path_regex(middleware: &Middleware<'_>) -> Result<MiddlewareStep, SiteRule> {
     let pattern = middleware.fields.text("regex").unwrap_or_default().trim();
     let replacement = middleware.fields.text("replacement").unwrap_or_default().trim();
     let branches = match plain(pattern, replacement) {
@@ -61,17 +61,18 @@ pub(super) fn replace_path_regex(middleware: &Middleware<'_>) -> Result<Step, Ru
             let branch = |begin: String| {
                 let path = Path::prefix(&begin)?;
                 let change = PathEdit::Replace { prefix: encoded(&begin), by: encoded(by) };
-                Ok((Condition::path(path), edit(middleware, change)))
+                Ok((RequestCondition::path(path), edit(middleware, change)))
             };
             begins.into_iter().map(branch).collect()
         }
         None => {
             let hint =
                 format!("from {pattern} to {replacement}: write a route for these paths, with `rewrite`");
-            Path::regex(pattern, false).map(|path| vec![(Condition::path(path), middleware.close(hint))])
+            Path::regex(pattern, false)
+                .map(|path| vec![(RequestCondition::path(path), middleware.close(hint))])
         }
     };
-    branches.map(Step::Branches).map_err(|text: String| middleware.close(text))
+    branches.map(MiddlewareStep::Branches).map_err(|text: String| middleware.close(text))
 }
 
 /// The texts at the beginning of paths that are replaced, the first of them first, and what takes their place.

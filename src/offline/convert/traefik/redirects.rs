@@ -11,10 +11,10 @@ use super::{
     paths::text_of,
 };
 use crate::offline::convert::{
-    condition::{Condition, Host, Test},
+    condition::{HostCondition, RequestCondition, Test},
     draft::literal,
     path::{Path, escaped, regex_text},
-    site::{Action, Effect, Rule},
+    site::{Effect, RuleResponse, SiteRule},
     yaml::Map,
 };
 
@@ -30,7 +30,7 @@ impl<'d> Traefik<'d> {
         &self,
         middleware: &Middleware<'d>,
         context: &Context<'_, 'd>,
-    ) -> Vec<Rule> {
+    ) -> Vec<SiteRule> {
         let text = |key: &str| middleware.fields.text(key).unwrap_or_default().to_owned();
         let to = Redirection { scheme: text("scheme"), port: text("port"), status: status(middleware) };
         self.to_scheme(middleware, context, &to)
@@ -41,7 +41,7 @@ impl<'d> Traefik<'d> {
         middleware: &Middleware<'d>,
         context: &Context<'_, 'd>,
         Redirection { scheme, port, status }: &Redirection,
-    ) -> Vec<Rule> {
+    ) -> Vec<SiteRule> {
         let is_usual =
             matches!((scheme.as_str(), port.as_str()), (_, "") | ("https", "443") | ("http", "80"));
         if !matches!(scheme.as_str(), "http" | "https") {
@@ -61,8 +61,8 @@ impl<'d> Traefik<'d> {
             (false, Err(_)) => return vec![middleware.close(format!("`{port}` is no port"))],
         };
         redirect.extend_some("port", port);
-        let when = if is_told { Condition::unknown(PROTO) } else { Condition::ALWAYS };
-        vec![middleware.rule(when, Effect::Act(Action::Redirect(redirect)))]
+        let when = if is_told { RequestCondition::unknown(PROTO) } else { RequestCondition::ALWAYS };
+        vec![middleware.rule(when, Effect::Act(RuleResponse::Redirect(redirect)))]
     }
 }
 
@@ -71,11 +71,11 @@ const ANY_HOST: &str = "any-host-of-all.invalid";
 
 /// `redirectRegex` compares the whole URL. What it does is known where its host is one that the router or the expression
 /// names, or any, and the path a text at the beginning and what follows it.
-pub(super) fn redirect_regex(middleware: &Middleware<'_>, context: &Context<'_, '_>) -> Vec<Rule> {
+pub(super) fn redirect_regex(middleware: &Middleware<'_>, context: &Context<'_, '_>) -> Vec<SiteRule> {
     let pattern = middleware.fields.text("regex").unwrap_or_default();
     let replacement = middleware.fields.text("replacement").unwrap_or_default();
     let status = status(middleware);
-    let act = |redirect: Map| Effect::Act(Action::Redirect(redirect.with("status", status)));
+    let act = |redirect: Map| Effect::Act(RuleResponse::Redirect(redirect.with("status", status)));
     let close =
         || middleware.close(format!("from {pattern} to {replacement}: write a route with `redirect`"));
     if pattern == ".*" && replacement.starts_with("http") && !replacement.contains('$') {
@@ -84,33 +84,40 @@ pub(super) fn redirect_regex(middleware: &Middleware<'_>, context: &Context<'_, 
     }
     let Some((origin, path)) = split(pattern) else {
         let only = only_end(pattern).and_then(|end| Path::regex(&format!("{}$", escaped(&end)), false).ok());
-        return vec![Rule { when: only.map_or(Condition::ALWAYS, Condition::path), ..close() }];
+        return vec![SiteRule {
+            when: only.map_or(RequestCondition::ALWAYS, RequestCondition::path),
+            ..close()
+        }];
     };
     let host = origin.rsplit("://").next().unwrap_or_default();
     let is_any = matches!(host.trim_matches(['(', ')']), "[^/]+" | "[^/:]+" | ".*" | ".+");
     // An expression that names its host matches no other.
     let named = Some(host.replace(r"\.", ".")).filter(|host| !is_any && is_host(host));
     let of_router = context.router.hosts.iter().filter_map(|host| match host {
-        Host::Exact(name) => Some(name.clone()),
-        Host::Below(_) => None,
+        HostCondition::Exact(name) => Some(name.clone()),
+        HostCondition::Below(_) => None,
     });
     let hosts: BTreeSet<String> =
         if is_any { [ANY_HOST.to_owned()].into() } else { of_router.chain(named.clone()).collect() };
     let scheme = if context.is_tls { "https" } else { "http" };
     let mut rules = Vec::new();
     for host in &hosts {
-        let here = if is_any { Condition::ALWAYS } else { Condition::host(Host::Exact(host.clone())) };
+        let here = if is_any {
+            RequestCondition::ALWAYS
+        } else {
+            RequestCondition::host(HostCondition::Exact(host.clone()))
+        };
         match redirected(&origin, path.as_deref(), replacement, scheme, host) {
-            None => rules.push(Rule { when: here, ..close() }),
+            None => rules.push(SiteRule { when: here, ..close() }),
             Some(None) => {}
             Some(Some((path, redirect))) => {
-                rules.push(middleware.rule(here.and(Condition::path(path)), act(redirect)));
+                rules.push(middleware.rule(here.and(RequestCondition::path(path)), act(redirect)));
             }
         }
     }
     if named.is_none() && !is_any {
-        let others = Test::Hosts(hosts.into_iter().map(Host::Exact).collect());
-        rules.push(Rule { when: Condition::from(others).not(), ..close() });
+        let others = Test::Hosts(hosts.into_iter().map(HostCondition::Exact).collect());
+        rules.push(SiteRule { when: RequestCondition::from(others).not(), ..close() });
     }
     rules
 }

@@ -6,61 +6,61 @@ use super::{
     Traefik,
     entry_points::{EntryPoint, PROTO, Redirection},
     rule::{self, Syntax, place_between},
-    tls::Tls,
+    tls::TlsOptions,
 };
 use crate::offline::convert::{
-    Place,
-    condition::{Condition, Host},
+    SourceLine,
+    condition::{HostCondition, RequestCondition},
     document::{Fields, Item},
     draft::resource_name,
-    site::{self, Action, Edit, Effect, HeaderChange, Listener, Rule, Site},
-    yaml::{Comment, Map, Value},
+    site::{self, Edit, Effect, HeaderRule, RuleResponse, Site, SiteListener, SiteRule},
+    yaml::{Comment, Map, YamlValue},
 };
 
 /// What nobody outside can see: what is logged.
 const NEEDS_NOTHING: [&str; 2] = ["observability", "entryPoints"];
 
 /// A router.
-pub(super) struct Router<'d> {
+pub(super) struct TraefikRouter<'d> {
     pub(super) name: &'d str,
     pub(super) item: Item<'d>,
-    pub(super) condition: Condition,
+    pub(super) condition: RequestCondition,
     /// The hosts that its rule names.
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<HostCondition>,
     pub(super) priority: i64,
-    pub(super) tls: Option<Tls<'d>>,
+    pub(super) tls: Option<TlsOptions<'d>>,
     /// Empty: the default ones.
     pub(super) entry_points: Vec<&'d str>,
     pub(super) middlewares: Vec<Item<'d>>,
-    pub(super) end: End<'d>,
+    pub(super) end: RouterEnd<'d>,
     /// Settings of it that have no equal.
     pub(super) unknown: Vec<(&'d str, Item<'d>)>,
 }
 
 /// What the middlewares of a router precede.
-pub(super) enum End<'d> {
+pub(super) enum RouterEnd<'d> {
     Service(Item<'d>),
     /// Of an entry point.
     Redirect(Redirection),
 }
 
-impl Router<'_> {
-    fn rule(&self, when: Condition, effect: Effect) -> Rule {
-        Rule::new(when, effect, &self.item.place(), format!("routers.{}", self.name))
+impl TraefikRouter<'_> {
+    fn rule(&self, when: RequestCondition, effect: Effect) -> SiteRule {
+        SiteRule::new(when, effect, &self.item.place(), format!("routers.{}", self.name))
     }
 
-    pub(super) fn always(&self, effect: Effect) -> Rule {
-        self.rule(Condition::ALWAYS, effect)
+    pub(super) fn always(&self, effect: Effect) -> SiteRule {
+        self.rule(RequestCondition::ALWAYS, effect)
     }
 }
 
 impl<'d> Traefik<'d> {
-    pub(super) fn read_routers(&mut self) -> Vec<Router<'d>> {
+    pub(super) fn read_routers(&mut self) -> Vec<TraefikRouter<'d>> {
         let items = std::mem::take(&mut self.routers);
         let is_v2 = |(_, item): &(&str, Item<'d>)| {
             let fields = item.fields();
             let is_read =
-                |syntax| fields.text("rule").is_some_and(|rule| rule::Rule::read(rule, syntax).is_ok());
+                |syntax| fields.text("rule").is_some_and(|rule| rule::ParsedRule::read(rule, syntax).is_ok());
             fields.text("ruleSyntax").is_none() && !is_read(Syntax::V3) && is_read(Syntax::V2)
         };
         if self.syntax.is_none() && items.iter().any(is_v2) {
@@ -84,14 +84,14 @@ impl<'d> Traefik<'d> {
 
     /// # Errors
     /// Why Traefik does not make it.
-    fn router(&mut self, name: &'d str, item: Item<'d>) -> Result<Router<'d>, String> {
+    fn router(&mut self, name: &'d str, item: Item<'d>) -> Result<TraefikRouter<'d>, String> {
         let fields = item.fields();
         if fields.take("parentRefs").is_some() {
             return Err("Tollgate has no routers below others".to_owned());
         }
         let text = fields.text("rule").ok_or("it has no rule")?;
         let syntax = fields.text("ruleSyntax").map(Syntax::named).or(self.syntax).unwrap_or(Syntax::V3);
-        let rule::Rule { mut condition, hosts, unknown } = rule::Rule::read(text, syntax)?;
+        let rule::ParsedRule { mut condition, hosts, unknown } = rule::ParsedRule::read(text, syntax)?;
         if let Some(matcher) = unknown {
             self.draft.head.push(item.note(format!("the rule of `{name}`: `{matcher}` has no equal")));
         }
@@ -100,23 +100,34 @@ impl<'d> Traefik<'d> {
             None | Some(Ok(0)) => i64::try_from(text.len()).unwrap_or(i64::MAX),
             Some(Ok(priority)) => priority,
             Some(Err(_)) => {
-                condition = place_between(Condition::NEVER, condition, "its priority cannot be read");
+                condition = place_between(RequestCondition::NEVER, condition, "its priority cannot be read");
                 i64::MAX
             }
         };
         let tls = fields.take("tls").filter(|item| item.text() != Some("false"));
         let tls_fields = tls.map(Item::fields);
-        let tls = tls_fields.as_ref().map(Tls::read);
+        let tls = tls_fields.as_ref().map(TlsOptions::read);
         let (middlewares, entry_points) = (fields.items("middlewares"), fields.texts("entryPoints"));
         // Without a service, it may have routers below it.
-        let end = End::Service(fields.take("service").unwrap_or(item));
+        let end = RouterEnd::Service(fields.take("service").unwrap_or(item));
         fields.ignore(&NEEDS_NOTHING);
         let unknown = fields.rest().into_iter().chain(tls_fields.iter().flat_map(Fields::rest)).collect();
-        Ok(Router { name, item, condition, hosts, priority, tls, entry_points, middlewares, end, unknown })
+        Ok(TraefikRouter {
+            name,
+            item,
+            condition,
+            hosts,
+            priority,
+            tls,
+            entry_points,
+            middlewares,
+            end,
+            unknown,
+        })
     }
 
     /// Adds a listener and a site for each entry point.
-    pub(super) fn sites(&mut self, routers: &[Router<'d>]) {
+    pub(super) fn sites(&mut self, routers: &[TraefikRouter<'d>]) {
         let entry_points = std::mem::take(&mut self.entry_points);
         let mut served = BTreeSet::new();
         for entry_point in &entry_points {
@@ -155,13 +166,13 @@ impl<'d> Traefik<'d> {
     }
 
     /// A site for a file without routers.
-    pub(super) fn placeholder(&mut self, mut rules: Vec<Rule>) {
+    pub(super) fn placeholder(&mut self, mut rules: Vec<SiteRule>) {
         self.draft.head.push(Comment::Plain("No router was converted: write routes.".to_owned()));
-        rules.push(Rule::new(Condition::ALWAYS, Effect::Refuse(404), &Place::default(), ""));
+        rules.push(SiteRule::new(RequestCondition::ALWAYS, Effect::Refuse(404), &SourceLine::default(), ""));
         self.draft.sites.push(Site { listeners: BTreeSet::new(), rules });
     }
 
-    fn site(&mut self, entry_point: &EntryPoint<'d>, routers: &[&Router<'d>], is_tls: bool) {
+    fn site(&mut self, entry_point: &EntryPoint<'d>, routers: &[&TraefikRouter<'d>], is_tls: bool) {
         let mut comments = entry_point.comments.clone();
         if routers.is_empty() && entry_point.redirect.is_none() && entry_point.first.is_empty() {
             let text = format!(
@@ -180,12 +191,13 @@ impl<'d> Traefik<'d> {
             rules = tls.1;
         }
         rules.extend(entry_point.first.iter().cloned());
-        let mut all: Vec<&Router<'d>> = entry_point.redirect.iter().chain(routers.iter().copied()).collect();
+        let mut all: Vec<&TraefikRouter<'d>> =
+            entry_point.redirect.iter().chain(routers.iter().copied()).collect();
         all.sort_by_key(|router| Reverse(router.priority));
         for router in all {
             let rule = self.router_rule(entry_point, router, is_tls);
             // No request meets it, and what it has is named all the same.
-            if let (true, Effect::Enter(inner)) = (rule.when == Condition::NEVER, &rule.effect) {
+            if let (true, Effect::Enter(inner)) = (rule.when == RequestCondition::NEVER, &rule.effect) {
                 site::notes(inner, &mut self.draft.unsaid);
             }
             rules.push(rule);
@@ -204,13 +216,18 @@ impl<'d> Traefik<'d> {
         let is_taken = |name: &str| self.draft.listeners.iter().any(|listener| listener.name == name);
         let name = resource_name(entry_point.name, is_taken);
         let listeners: BTreeSet<String> = [name.clone()].into();
-        self.draft.listeners.push(Listener { name, settings, comments });
+        self.draft.listeners.push(SiteListener { name, settings, comments });
         self.draft.sites.push(Site { listeners, rules });
     }
 
-    fn router_rule(&mut self, entry_point: &EntryPoint<'d>, router: &Router<'d>, is_tls: bool) -> Rule {
+    fn router_rule(
+        &mut self,
+        entry_point: &EntryPoint<'d>,
+        router: &TraefikRouter<'d>,
+        is_tls: bool,
+    ) -> SiteRule {
         // Every service gets the address.
-        let address = HeaderChange::Set("x-real-ip".to_owned(), "{client_address}".to_owned());
+        let address = HeaderRule::Set("x-real-ip".to_owned(), "{client_address}".to_owned());
         let mut chain = vec![
             router.always(Effect::Name(router.name.to_owned())),
             router.always(Effect::Edit(Edit::Request(address))),
@@ -221,22 +238,22 @@ impl<'d> Traefik<'d> {
 }
 
 /// Takes the redirect to HTTPS that every request meets first, as `redirect` of a listener.
-fn whole_redirect(rules: &mut [Rule]) -> Option<Value> {
-    let rule = rules.first_mut().filter(|rule| rule.when == Condition::ALWAYS)?;
+fn whole_redirect(rules: &mut [SiteRule]) -> Option<YamlValue> {
+    let rule = rules.first_mut().filter(|rule| rule.when == RequestCondition::ALWAYS)?;
     let Effect::Enter(inner) = &mut rule.effect else { return None };
     // The name and the address of the client come first.
     let first = inner.get(2)?;
-    let Effect::Act(Action::Redirect(redirect)) = &first.effect else { return None };
+    let Effect::Act(RuleResponse::Redirect(redirect)) = &first.effect else { return None };
     let text = |key: &str| match redirect.get(key).map(|node| &node.value) {
-        Some(Value::Text(text) | Value::Bare(text)) => text.as_str(),
+        Some(YamlValue::Text(text) | YamlValue::Bare(text)) => text.as_str(),
         _ => "",
     };
-    let is_whole = first.when == Condition::ALWAYS || first.when == Condition::unknown(PROTO);
+    let is_whole = first.when == RequestCondition::ALWAYS || first.when == RequestCondition::unknown(PROTO);
     let is_fit = is_whole && text("scheme") == "https" && text("status") == "308" && !redirect.has("host");
     let written = match redirect.get("port") {
         _ if !is_fit => return None,
-        Some(port) => Value::Map(Map::new().with("to", "https").with("port", port.clone())),
-        None => Value::Text("https".to_owned()),
+        Some(port) => YamlValue::Map(Map::new().with("to", "https").with("port", port.clone())),
+        None => YamlValue::Text("https".to_owned()),
     };
     inner.remove(2);
     Some(written)

@@ -8,7 +8,7 @@ use regex_syntax::hir::{
 };
 
 use crate::offline::convert::{
-    condition::{Condition, Doubt, Host, Test, ValueKind},
+    condition::{Doubt, HostCondition, RequestCondition, Test, ValueKind},
     networks::Networks,
     path::{Path, parse},
 };
@@ -41,21 +41,21 @@ impl Syntax {
 }
 
 /// A rule that has been read.
-pub(super) struct Rule {
-    pub(super) condition: Condition,
+pub(super) struct ParsedRule {
+    pub(super) condition: RequestCondition,
     /// The hosts that it names, also those of a `Host` that is negated.
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<HostCondition>,
     /// A matcher that has no equal.
     pub(super) unknown: Option<String>,
 }
 
-impl Rule {
+impl ParsedRule {
     /// Reads a rule.
     ///
     /// # Errors
     /// Why Traefik makes no router of it.
     pub(super) fn read(text: &str, syntax: Syntax) -> Result<Self, String> {
-        let mut reader = Reader { rest: text, depth: 0, syntax, hosts: Vec::new(), unknown: None };
+        let mut reader = RuleReader { rest: text, depth: 0, syntax, hosts: Vec::new(), unknown: None };
         let condition = reader.alternatives()?;
         match reader.rest.trim_start().chars().next() {
             None => Ok(Self { condition, hosts: reader.hosts, unknown: reader.unknown }),
@@ -64,15 +64,15 @@ impl Rule {
     }
 }
 
-struct Reader<'t> {
+struct RuleReader<'t> {
     rest: &'t str,
     depth: usize,
     syntax: Syntax,
-    hosts: Vec<Host>,
+    hosts: Vec<HostCondition>,
     unknown: Option<String>,
 }
 
-impl Reader<'_> {
+impl RuleReader<'_> {
     /// Takes `token`, if it is next.
     fn takes(&mut self, token: &str) -> bool {
         self.rest = self.rest.trim_start();
@@ -87,7 +87,7 @@ impl Reader<'_> {
         self.takes(token).then_some(()).ok_or_else(error)
     }
 
-    fn alternatives(&mut self) -> Result<Condition, String> {
+    fn alternatives(&mut self) -> Result<RequestCondition, String> {
         let mut any = vec![self.conjunction()?];
         while self.takes("||") {
             any.push(self.conjunction()?);
@@ -95,7 +95,7 @@ impl Reader<'_> {
         Ok(any_of(any))
     }
 
-    fn conjunction(&mut self) -> Result<Condition, String> {
+    fn conjunction(&mut self) -> Result<RequestCondition, String> {
         let mut all = self.factor()?;
         while self.takes("&&") {
             all = all.and(self.factor()?);
@@ -103,7 +103,7 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    fn factor(&mut self) -> Result<Condition, String> {
+    fn factor(&mut self) -> Result<RequestCondition, String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err("its rule is nested too deeply".to_owned());
@@ -122,7 +122,7 @@ impl Reader<'_> {
     }
 
     /// ``Name(`argument`, …)``
-    fn matcher(&mut self) -> Result<Condition, String> {
+    fn matcher(&mut self) -> Result<RequestCondition, String> {
         let length = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
         let (name, rest) = self.rest.split_at(length);
         self.rest = rest;
@@ -142,7 +142,7 @@ impl Reader<'_> {
             Some(condition) => Ok(condition),
             None => {
                 self.unknown = Some(name.to_owned());
-                Ok(Condition::unknown_place(format!("`{name}` has no equal")))
+                Ok(RequestCondition::unknown_place(format!("`{name}` has no equal")))
             }
         }
     }
@@ -172,7 +172,7 @@ impl Reader<'_> {
 ///
 /// # Errors
 /// Traefik does not take it.
-fn condition(name: &str, arguments: &[String], syntax: Syntax) -> Result<Option<Condition>, String> {
+fn condition(name: &str, arguments: &[String], syntax: Syntax) -> Result<Option<RequestCondition>, String> {
     let is_v2 = syntax == Syntax::V2;
     let counts = match name {
         _ if is_v2 => 1..=usize::MAX,
@@ -186,15 +186,15 @@ fn condition(name: &str, arguments: &[String], syntax: Syntax) -> Result<Option<
         return Err(format!("Traefik does not take `{name}` with these arguments"));
     }
     if arguments.iter().any(|argument| argument.contains("{{")) {
-        return Ok(Some(Condition::unknown_place(TEMPLATE)));
+        return Ok(Some(RequestCondition::unknown_place(TEMPLATE)));
     }
     let is_named = |text: &String| {
         text.split('{').skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
     };
     if !is_v2 && matches!(name, "path" | "pathprefix") && arguments.iter().any(is_named) {
-        return Ok(Some(Condition::unknown_place(BRACES)));
+        return Ok(Some(RequestCondition::unknown_place(BRACES)));
     }
-    let each = |one: &dyn Fn(&str) -> Result<Condition, String>| {
+    let each = |one: &dyn Fn(&str) -> Result<RequestCondition, String>| {
         let all: Result<Vec<_>, String> = arguments.iter().map(|argument| one(argument)).collect();
         all.map(any_of)
     };
@@ -204,7 +204,7 @@ fn condition(name: &str, arguments: &[String], syntax: Syntax) -> Result<Option<
         "path" => each(&|path| path_condition(path, is_v2.then_some("$"), Path::exact))?,
         "pathprefix" => each(&|path| path_condition(path, is_v2.then_some(""), Path::prefix))?,
         "pathregexp" => each(&path_regexp)?,
-        "method" | "methods" => each(&|method| Ok(Condition::method(&method.to_ascii_uppercase())))?,
+        "method" | "methods" => each(&|method| Ok(RequestCondition::method(&method.to_ascii_uppercase())))?,
         "clientip" => match Networks::parse(arguments.iter().map(String::as_str)) {
             Ok(networks) => Test::Addresses(networks).into(),
             Err(text) => return Err(format!("`{text}` is no network")),
@@ -216,46 +216,52 @@ fn condition(name: &str, arguments: &[String], syntax: Syntax) -> Result<Option<
         }
         "query" if !is_v2 => {
             let value = arguments.get(1).cloned().unwrap_or_default();
-            Condition::value(ValueKind::Query, &arguments[0], value)
+            RequestCondition::value(ValueKind::Query, &arguments[0], value)
         }
         "queryregexp" if arguments.len() == 2 => {
             one_of(ValueKind::Query, &arguments[0], texts_of(&arguments[1]))
         }
-        "query" | "queryregexp" => Condition::unknown(EXPRESSION),
+        "query" | "queryregexp" => RequestCondition::unknown(EXPRESSION),
         _ => return Ok(None),
     }))
 }
 
-fn any_of(mut conditions: Vec<Condition>) -> Condition {
-    if conditions.len() == 1 { conditions.remove(0) } else { Condition::Any(conditions) }
+fn any_of(mut conditions: Vec<RequestCondition>) -> RequestCondition {
+    if conditions.len() == 1 { conditions.remove(0) } else { RequestCondition::Any(conditions) }
 }
 
 /// A condition that is met where `inner` is, and nowhere else than `outer`.
-pub(super) fn place_between(inner: Condition, outer: Condition, text: impl Into<String>) -> Condition {
+pub(super) fn place_between(
+    inner: RequestCondition,
+    outer: RequestCondition,
+    text: impl Into<String>,
+) -> RequestCondition {
     let why = Doubt { text: text.into(), is_of_place: true };
-    Condition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
+    RequestCondition::Between { inner: Box::new(inner), outer: Box::new(outer), why }
 }
 
 /// The hosts of an argument: a name, `*.` and a name, or an expression for a few names.
-fn hosts_of(text: &str) -> Option<Vec<Host>> {
-    let below = || text.strip_prefix("*.").and_then(host_name).map(Host::Below);
-    match host_name(text).map(Host::Exact).or_else(below) {
+fn hosts_of(text: &str) -> Option<Vec<HostCondition>> {
+    let below = || text.strip_prefix("*.").and_then(host_name).map(HostCondition::Below);
+    match host_name(text).map(HostCondition::Exact).or_else(below) {
         Some(host) => Some(vec![host]),
-        None => Some(texts_of(text)?.iter().filter_map(|name| host_name(name)).map(Host::Exact).collect()),
+        None => Some(
+            texts_of(text)?.iter().filter_map(|name| host_name(name)).map(HostCondition::Exact).collect(),
+        ),
     }
 }
 
-fn host_condition(text: &str) -> Condition {
+fn host_condition(text: &str) -> RequestCondition {
     match hosts_of(text).as_deref() {
-        _ if text == "*" => Condition::ALWAYS,
-        Some([below @ Host::Below(name)]) => {
+        _ if text == "*" => RequestCondition::ALWAYS,
+        Some([below @ HostCondition::Below(name)]) => {
             let why =
                 format!("`*.{name}` is one label before {name} in Traefik, and every name below it here");
-            place_between(Condition::NEVER, Condition::host(below.clone()), why)
+            place_between(RequestCondition::NEVER, RequestCondition::host(below.clone()), why)
         }
-        Some([exact]) => Condition::host(exact.clone()),
+        Some([exact]) => RequestCondition::host(exact.clone()),
         // No request has such a host.
-        _ => Condition::NEVER,
+        _ => RequestCondition::NEVER,
     }
 }
 
@@ -265,22 +271,23 @@ fn host_name(text: &str) -> Option<String> {
     (!name.is_empty() && name.chars().all(is_host)).then_some(name)
 }
 
-fn host_regexp(pattern: &str, is_v2: bool) -> Result<Condition, String> {
+fn host_regexp(pattern: &str, is_v2: bool) -> Result<RequestCondition, String> {
     let regex = match is_v2 {
         true => format!("^{}$", braced(pattern, "[^.]+")?),
         false => pattern.to_owned(),
     };
     let regex = regex.as_str();
     let parsed = parse(regex).ok_or_else(|| format!("`{regex}` is no expression"))?;
-    let hosts = |names: Vec<String>| -> Condition {
-        Test::Hosts(names.iter().filter_map(|name| host_name(name)).map(Host::Exact).collect()).into()
+    let hosts = |names: Vec<String>| -> RequestCondition {
+        Test::Hosts(names.iter().filter_map(|name| host_name(name)).map(HostCondition::Exact).collect())
+            .into()
     };
     if let Some(names) = texts_of(regex) {
         return Ok(hosts(names));
     }
     let anything = ["^.+", "^.*", "^(.+)", "^(.*)", "^(?:.+)", "^(?:.*)"];
     if anything.iter().any(|any| regex == *any || regex.strip_suffix('$') == Some(any)) {
-        return Ok(Condition::ALWAYS);
+        return Ok(RequestCondition::ALWAYS);
     }
     // What every such host ends with.
     let is_ended = parsed.properties().look_set_suffix().contains(Look::End);
@@ -300,16 +307,17 @@ fn host_regexp(pattern: &str, is_v2: bool) -> Result<Condition, String> {
         // It is found wherever it is the end of a name.
         (None, Some(HirKind::Literal(text))) => match host_name(&String::from_utf8_lossy(&text.0)) {
             Some(name) if !name.starts_with('.') => {
-                Test::Hosts([Host::Exact(name.clone()), Host::Below(name)].into()).into()
+                Test::Hosts([HostCondition::Exact(name.clone()), HostCondition::Below(name)].into()).into()
             }
-            _ => Condition::NEVER,
+            _ => RequestCondition::NEVER,
         },
-        _ => Condition::NEVER,
+        _ => RequestCondition::NEVER,
     };
     let name = suffix.split_once('.').and_then(|(_, name)| host_name(name));
     let ending = name.as_ref().map(|name| format!(r"\.{}$", regex_syntax::escape(name)));
     let begin = ending.and_then(|ending| regex.strip_suffix(&ending));
-    let below = name.map_or(Condition::ALWAYS, |name| Condition::host(Host::Below(name)));
+    let below =
+        name.map_or(RequestCondition::ALWAYS, |name| RequestCondition::host(HostCondition::Below(name)));
     match begin.is_some_and(|begin| anything.contains(&begin)) {
         true => Ok(below),
         false => Ok(place_between(certain, below, why)),
@@ -338,48 +346,50 @@ fn path_condition(
     text: &str,
     end: Option<&str>,
     path: fn(&str) -> Result<Path, String>,
-) -> Result<Condition, String> {
+) -> Result<RequestCondition, String> {
     if let Some(end) = end.filter(|_| text.contains('{')) {
         return path_regexp(&format!("^{}{end}", braced(text, "[^/]+")?));
     }
     if text.contains('%') {
-        return Ok(Condition::unknown_place("it compares a path that is percent-encoded"));
+        return Ok(RequestCondition::unknown_place("it compares a path that is percent-encoded"));
     }
     Ok(match path(text)? {
-        Path::Any => Condition::ALWAYS,
-        path => Condition::path(path),
+        Path::Any => RequestCondition::ALWAYS,
+        path => RequestCondition::path(path),
     })
 }
 
-fn path_regexp(pattern: &str) -> Result<Condition, String> {
+fn path_regexp(pattern: &str) -> Result<RequestCondition, String> {
     if parse(pattern).is_none() {
         return Err(format!("`{pattern}` is no expression"));
     }
-    Ok(Path::regex(pattern, false).map_or_else(Condition::unknown_place, Condition::path))
+    Ok(Path::regex(pattern, false).map_or_else(RequestCondition::unknown_place, RequestCondition::path))
 }
 
 /// The condition that a field has one of these values. `None`: they cannot be listed.
-fn field_condition(name: &str, values: Option<Vec<String>>) -> Condition {
+fn field_condition(name: &str, values: Option<Vec<String>>) -> RequestCondition {
     let name = name.to_ascii_lowercase();
     let is_value =
         |value: &String| !value.is_empty() && value.chars().all(|c| c.is_ascii_graphic() || c == ' ');
     let is_name = http::HeaderName::from_bytes(name.as_bytes()).is_ok();
     match values {
         // Go keeps it apart from the other fields.
-        _ if name == "host" => Condition::NEVER,
+        _ if name == "host" => RequestCondition::NEVER,
         _ if name.starts_with("x-forwarded-") || CHANGED_FIELDS.contains(&name.as_str()) => {
-            Condition::unknown(format!("Traefik and Tollgate set `{name}` by themselves"))
+            RequestCondition::unknown(format!("Traefik and Tollgate set `{name}` by themselves"))
         }
-        Some(values) if !is_name || !values.iter().all(is_value) => Condition::unknown(EXPRESSION),
+        Some(values) if !is_name || !values.iter().all(is_value) => RequestCondition::unknown(EXPRESSION),
         values => one_of(ValueKind::Header, &name, values),
     }
 }
 
 /// The condition that a value is one of these. `None`: they cannot be listed.
-fn one_of(kind: ValueKind, name: &str, values: Option<Vec<String>>) -> Condition {
+fn one_of(kind: ValueKind, name: &str, values: Option<Vec<String>>) -> RequestCondition {
     match values {
-        Some(values) => any_of(values.iter().map(|value| Condition::value(kind, name, value)).collect()),
-        None => Condition::unknown(EXPRESSION),
+        Some(values) => {
+            any_of(values.iter().map(|value| RequestCondition::value(kind, name, value)).collect())
+        }
+        None => RequestCondition::unknown(EXPRESSION),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::{Traefik, middlewares::has_template, milliseconds, plain_name, rest, rule::TEMPLATE};
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     document::{Fields, Item},
     draft::{duration, is_field_name, resource_name},
     path::encoded,
-    site::{Action, Edit, Effect, PathEdit, Rule},
-    yaml::{Comment, Map, Node},
+    site::{Edit, Effect, PathEdit, RuleResponse, SiteRule},
+    yaml::{Comment, Map, YamlNode},
 };
 
 /// The name of the transport of services that name none.
@@ -25,19 +25,19 @@ const TRANSPORT_NEEDS_NOTHING: [&str; 1] = ["disableHTTP2"];
 
 /// What a service does.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Service {
+pub(super) struct TraefikService {
     /// Upstreams with their weights.
     shares: Vec<(String, u64)>,
     /// What is put before the path.
     prefix: String,
-    notes: Vec<Rule>,
+    notes: Vec<SiteRule>,
 }
 
 /// What happens in place of a service that cannot be converted.
-type Refusal = Box<Rule>;
+type Refusal = Box<SiteRule>;
 
-fn rule(item: Item<'_>, name: &str, effect: Effect) -> Rule {
-    Rule::new(Condition::ALWAYS, effect, &item.place(), format!("services.{name}"))
+fn rule(item: Item<'_>, name: &str, effect: Effect) -> SiteRule {
+    SiteRule::new(RequestCondition::ALWAYS, effect, &item.place(), format!("services.{name}"))
 }
 
 fn close(item: Item<'_>, name: &str, text: impl Into<String>) -> Refusal {
@@ -46,9 +46,9 @@ fn close(item: Item<'_>, name: &str, text: impl Into<String>) -> Refusal {
 
 impl<'d> Traefik<'d> {
     /// The rules of the service that a router names.
-    pub(super) fn service_rules(&mut self, named: Item<'d>) -> Vec<Rule> {
+    pub(super) fn service_rules(&mut self, named: Item<'d>) -> Vec<SiteRule> {
         let name = named.text().unwrap_or_default();
-        let Service { shares, prefix, mut notes } = match self.service(named) {
+        let TraefikService { shares, prefix, mut notes } = match self.service(named) {
             Ok(service) => service,
             Err(refusal) => return vec![*refusal],
         };
@@ -57,14 +57,14 @@ impl<'d> Traefik<'d> {
         }
         let effect = match shares.as_slice() {
             _ if shares.iter().all(|(_, weight)| *weight == 0) => Effect::Refuse(503),
-            [(upstream, _)] => Effect::Act(Action::Upstream(upstream.clone())),
-            _ => Effect::Act(Action::Split(shares)),
+            [(upstream, _)] => Effect::Act(RuleResponse::Upstream(upstream.clone())),
+            _ => Effect::Act(RuleResponse::Split(shares)),
         };
         notes.push(rule(named, name, effect));
         notes
     }
 
-    fn service(&mut self, named: Item<'d>) -> Result<Service, Refusal> {
+    fn service(&mut self, named: Item<'d>) -> Result<TraefikService, Refusal> {
         let name = named.text().unwrap_or_default();
         if name == "noop@internal" {
             return Err(Box::new(rule(named, name, Effect::Refuse(404))));
@@ -99,9 +99,9 @@ impl<'d> Traefik<'d> {
         Ok(service)
     }
 
-    fn weighted(&mut self, name: &'d str, item: Item<'d>) -> Result<Service, Refusal> {
+    fn weighted(&mut self, name: &'d str, item: Item<'d>) -> Result<TraefikService, Refusal> {
         let fields = item.fields();
-        let mut service = Service::default();
+        let mut service = TraefikService::default();
         for share in fields.items("services") {
             let share_fields = share.fields();
             let Some(child) = share_fields.take("name") else { continue };
@@ -134,7 +134,7 @@ impl<'d> Traefik<'d> {
         Ok(service)
     }
 
-    fn balancer(&mut self, name: &'d str, item: Item<'d>) -> Result<Service, Refusal> {
+    fn balancer(&mut self, name: &'d str, item: Item<'d>) -> Result<TraefikService, Refusal> {
         let fields = item.fields();
         let mut comments = Vec::new();
         let (endpoints, is_h2, prefix) = servers(name, &fields)?;
@@ -166,8 +166,8 @@ impl<'d> Traefik<'d> {
         fields.ignore(&NEEDS_NOTHING);
         comments.extend(rest(&fields, name));
         let upstream = resource_name(name, |name| self.draft.upstreams.has(name));
-        self.draft.upstreams.set(&upstream, Node { comments, ..Node::from(map) });
-        Ok(Service { shares: vec![(upstream, 1)], prefix, notes: Vec::new() })
+        self.draft.upstreams.set(&upstream, YamlNode { comments, ..YamlNode::from(map) });
+        Ok(TraefikService { shares: vec![(upstream, 1)], prefix, notes: Vec::new() })
     }
 }
 
@@ -191,7 +191,7 @@ fn weight(fields: &Fields<'_>) -> Option<u64> {
 }
 
 /// The endpoints, whether they speak HTTP/2 in clear text, and what is put before the path.
-fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<Node>, bool, String), Refusal> {
+fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<YamlNode>, bool, String), Refusal> {
     let (mut weights, mut is_h2, mut prefix) = (Vec::<(String, u64)>::new(), false, None);
     for server in fields.items("servers") {
         let fields = server.fields();
@@ -217,7 +217,7 @@ fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<Node>, bool, String),
     }
     let endpoint = |(url, weight): (String, u64)| match weight {
         0 => None,
-        1 => Some(Node::from(url)),
+        1 => Some(YamlNode::from(url)),
         weight => Some(Map::new().with("url", url).with("weight", weight.min(MAX_WEIGHT)).into()),
     };
     Ok((weights.into_iter().filter_map(endpoint).collect(), is_h2, prefix.unwrap_or_default()))

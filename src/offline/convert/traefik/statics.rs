@@ -2,10 +2,10 @@
 
 use super::{Traefik, rule::Syntax, services::DEFAULT_TRANSPORT};
 use crate::offline::convert::{
-    condition::Condition,
+    condition::RequestCondition,
     document::{Fields, Item},
     path::Path,
-    site::{Effect, Rule},
+    site::{Effect, SiteRule},
 };
 
 /// What nobody outside can see: Traefik's own logs, metrics and threads, and where it sends statistics. The files of
@@ -83,11 +83,11 @@ impl<'d> Traefik<'d> {
 
     /// Closes what Traefik itself answers on an entry point, before its routers.
     fn first(&mut self, entry_point: Option<&str>, item: Item<'_>, prefix: &str, text: &str) {
-        let when = Path::prefix(prefix).map_or(Condition::NEVER, Condition::path);
+        let when = Path::prefix(prefix).map_or(RequestCondition::NEVER, RequestCondition::path);
         let mut all = self.entry_points.iter_mut();
         if let Some(found) = all.find(|known| Some(known.name) == entry_point) {
             let effect = Effect::Close(text.to_owned());
-            found.first.push(Rule::new(when, effect, &item.place(), prefix));
+            found.first.push(SiteRule::new(when, effect, &item.place(), prefix));
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Traefik, entry_points::EntryPoint, plain_name, routers::Router};
+use super::{Traefik, entry_points::EntryPoint, plain_name, routers::TraefikRouter};
 use crate::offline::convert::{
-    condition::{Condition, Host, Test},
+    condition::{HostCondition, RequestCondition, Test},
     document::Fields,
-    site::{Effect, Rule},
+    site::{Effect, SiteRule},
     yaml::{Comment, Map},
 };
 
@@ -15,13 +15,13 @@ const NEEDS_NOTHING: [&str; 3] = ["preferServerCipherSuites", "disableSessionTic
 
 /// `tls` of a router or an entry point.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tls<'d> {
+pub(super) struct TlsOptions<'d> {
     options: Option<&'d str>,
     /// Whether Traefik fetches certificates for its hosts.
     has_resolver: bool,
 }
 
-impl<'d> Tls<'d> {
+impl<'d> TlsOptions<'d> {
     pub(super) fn read(fields: &Fields<'d>) -> Self {
         // Which certificates are fetched: those of its hosts.
         fields.ignore(&["domains"]);
@@ -33,7 +33,7 @@ impl<'d> Tls<'d> {
 }
 
 /// Whether clients need a certificate.
-enum ClientAuth {
+enum ClientCertificates {
     None,
     Optional(String),
     Required(String),
@@ -46,19 +46,19 @@ impl<'d> Traefik<'d> {
     pub(super) fn listener_tls(
         &mut self,
         entry_point: &EntryPoint<'d>,
-        routers: &[&Router<'d>],
+        routers: &[&TraefikRouter<'d>],
         comments: &mut Vec<Comment>,
-    ) -> (Map, Vec<Rule>) {
+    ) -> (Map, Vec<SiteRule>) {
         let mut tls = Map::new().with("certificates", self.files(entry_point, routers, comments));
         let mut rules = Vec::new();
-        let options = |router: &Router<'d>| {
+        let options = |router: &TraefikRouter<'d>| {
             let tls = router.tls.as_ref().or(entry_point.tls.as_ref());
             tls.and_then(|tls| tls.options).unwrap_or("default")
         };
         let names: BTreeSet<&str> = routers.iter().map(|router| options(router)).collect();
         let base = if names.len() == 1 { names.first().copied() } else { None }.unwrap_or("default");
-        let mut close = |when: Condition, text: String| {
-            rules.push(Rule::new(when, Effect::Close(text), &entry_point.place, "tls.options"));
+        let mut close = |when: RequestCondition, text: String| {
+            rules.push(SiteRule::new(when, Effect::Close(text), &entry_point.place, "tls.options"));
         };
         for router in routers.iter().filter(|router| options(router) != base) {
             let text =
@@ -66,20 +66,21 @@ impl<'d> Traefik<'d> {
             let hosts = Test::Hosts(router.hosts.iter().cloned().collect());
             close(if router.hosts.is_empty() { router.condition.clone() } else { hosts.into() }, text);
         }
-        let named: BTreeSet<Host> = routers.iter().flat_map(|router| router.hosts.iter().cloned()).collect();
+        let named: BTreeSet<HostCondition> =
+            routers.iter().flat_map(|router| router.hosts.iter().cloned()).collect();
         if base != "default" {
             // Without a name, the default options count.
             let text = format!("other hosts do not have the options `{base}` in Traefik");
-            close(Condition::from(Test::Hosts(named)).not(), text);
+            close(RequestCondition::from(Test::Hosts(named)).not(), text);
         }
         match self.client_auth(base) {
-            ClientAuth::None => {}
-            ClientAuth::Required(file) => tls.set("client_ca", file),
-            ClientAuth::Optional(file) => {
+            ClientCertificates::None => {}
+            ClientCertificates::Required(file) => tls.set("client_ca", file),
+            ClientCertificates::Optional(file) => {
                 tls.set("client_ca", file);
                 tls.set("client_auth", "optional");
             }
-            ClientAuth::Inexpressible(text) => close(Condition::ALWAYS, text),
+            ClientCertificates::Inexpressible(text) => close(RequestCondition::ALWAYS, text),
         }
         let min_version = self.tls_options.get(base).and_then(|item| item.fields().text("minVersion"));
         tls.extend_some("min_version", (min_version == Some("VersionTLS13")).then_some("1.3"));
@@ -115,27 +116,29 @@ impl<'d> Traefik<'d> {
     }
 
     /// The certificates that these options ask clients for.
-    fn client_auth(&self, options: &str) -> ClientAuth {
+    fn client_auth(&self, options: &str) -> ClientCertificates {
         let Some(item) = self.tls_options.get(options).copied() else {
             return match options {
-                "default" => ClientAuth::None,
-                _ => ClientAuth::Inexpressible(format!("the TLS options `{options}` are not in this file")),
+                "default" => ClientCertificates::None,
+                _ => ClientCertificates::Inexpressible(format!(
+                    "the TLS options `{options}` are not in this file"
+                )),
             };
         };
         let fields = item.fields().fields("clientAuth");
         let files = fields.texts("caFiles");
         if files.len() > 1 || files.iter().any(|file| file.contains("-----BEGIN")) {
             let text = "`caFiles`: `client_ca` is one file; join the certificates in it";
-            return ClientAuth::Inexpressible(text.to_owned());
+            return ClientCertificates::Inexpressible(text.to_owned());
         }
         let file = files.first().map(|file| (*file).to_owned());
         match (fields.text("clientAuthType"), file) {
-            (None, None) | (Some("NoClientCert" | "RequestClientCert"), _) => ClientAuth::None,
-            (Some("VerifyClientCertIfGiven"), Some(file)) => ClientAuth::Optional(file),
-            (None | Some("RequireAndVerifyClientCert"), Some(file)) => ClientAuth::Required(file),
+            (None, None) | (Some("NoClientCert" | "RequestClientCert"), _) => ClientCertificates::None,
+            (Some("VerifyClientCertIfGiven"), Some(file)) => ClientCertificates::Optional(file),
+            (None | Some("RequireAndVerifyClientCert"), Some(file)) => ClientCertificates::Required(file),
             (kind, _) => {
                 let kind = kind.unwrap_or_default();
-                ClientAuth::Inexpressible(format!(
+                ClientCertificates::Inexpressible(format!(
                     "`{kind}`: Tollgate verifies every certificate that it asks for"
                 ))
             }
@@ -146,18 +149,18 @@ impl<'d> Traefik<'d> {
     fn files(
         &self,
         entry_point: &EntryPoint<'d>,
-        routers: &[&Router<'d>],
+        routers: &[&TraefikRouter<'d>],
         comments: &mut Vec<Comment>,
     ) -> Vec<Map> {
         let pair = |(cert, key): &(&str, &str)| Map::new().with("cert", *cert).with("key", *key);
         let mut files: Vec<Map> = self.certificates.iter().map(pair).collect();
-        let has_resolver = |tls: &Option<Tls<'_>>| tls.as_ref().is_some_and(|tls| tls.has_resolver);
+        let has_resolver = |tls: &Option<TlsOptions<'_>>| tls.as_ref().is_some_and(|tls| tls.has_resolver);
         let mut names = BTreeSet::new();
         for router in routers {
             if files.is_empty() || has_resolver(&router.tls) || has_resolver(&entry_point.tls) {
                 names.extend(router.hosts.iter().map(|host| match host {
-                    Host::Exact(name) => name.replace(['[', ']', ':'], "_"),
-                    Host::Below(name) => format!("_.{name}"),
+                    HostCondition::Exact(name) => name.replace(['[', ']', ':'], "_"),
+                    HostCondition::Below(name) => format!("_.{name}"),
                 }));
             }
         }
