@@ -182,7 +182,7 @@ impl Holder {
     /// Whether requests with the key, and with `api_key`, meet the condition. `None`: some may.
     fn meets(&self, condition: &Condition, api_key: Option<&ApiKey>, names: &UserNaming) -> Option<bool> {
         let mut keys = [&self.key].into_iter().chain(&self.others);
-        match (keys.find_map(|key| key.tells(condition, names)), condition) {
+        match (keys.find_map(|key| key.is_certain_of(condition, names)), condition) {
             (Some(true), Condition::User(_)) if !self.are_users_verified => None,
             (Some(told), _) => Some(told),
             (None, Condition::OfKey { field, value }) => Some(api_key?.field(*field) == Some(value)),

@@ -100,7 +100,7 @@ impl LimitKey {
     }
 
     /// Whether requests with this key meet the condition. `None`: the key does not tell.
-    pub(super) fn tells(&self, condition: &Condition, names: &UserNaming) -> Option<bool> {
+    pub(super) fn is_certain_of(&self, condition: &Condition, names: &UserNaming) -> Option<bool> {
         let named = |kind: &str, name: &str| {
             let mut values = self.values().filter(|(of, _)| *of == kind);
             values.find_map(|(_, value)| value.split_once('=').filter(|(of, _)| decoded(of) == name))
@@ -275,9 +275,9 @@ mod tests {
         assert!(!key("tls:fingerprint=ab").is_made_by(&subject));
         let of = |value: &str| Condition::Tls { field: CertificateField::Subject, value: value.to_owned() };
         let names = UserNaming::default();
-        assert_eq!(key("tls:subject=CN=a%2BO=b").tells(&of("CN=a+O=b"), &names), Some(true));
-        assert_eq!(key("tls:subject=CN=a").tells(&of("CN=b"), &names), Some(false));
-        assert_eq!(key("tls:fingerprint=CN=a").tells(&of("CN=a"), &names), None);
+        assert_eq!(key("tls:subject=CN=a%2BO=b").is_certain_of(&of("CN=a+O=b"), &names), Some(true));
+        assert_eq!(key("tls:subject=CN=a").is_certain_of(&of("CN=b"), &names), Some(false));
+        assert_eq!(key("tls:fingerprint=CN=a").is_certain_of(&of("CN=a"), &names), None);
         assert!(
             key("jwt:https%3A//a/plan=gold")
                 .is_made_by(&recipe(&[KeyPart::Jwt("https://a/plan".to_owned())]))

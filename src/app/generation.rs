@@ -63,7 +63,7 @@ impl Generation {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstream = |upstream: &model::Upstream| -> Result<_, StartError> {
             let before = known.iter().find(|known| known.config.name == upstream.name);
-            if let Some(same) = before.filter(|before| before.can_go_on_with(upstream)) {
+            if let Some(same) = before.filter(|before| before.is_compatible_with(upstream)) {
                 // Use the files as they are now, as for the keys.
                 same.reload_changed_files();
                 return Ok(Arc::clone(same));
@@ -109,7 +109,7 @@ impl Generation {
     /// The thread that rereads the file can't be started.
     pub(super) fn enter_keys(&self) -> std::io::Result<()> {
         match &self.keys_file {
-            Some(file) => file.enter_into_force(&self.api_keys),
+            Some(file) => file.apply(&self.api_keys),
             None => {
                 self.api_keys.set_file(Vec::new());
                 Ok(())

@@ -71,7 +71,7 @@ impl KeysFile {
     ///
     /// # Errors
     /// The thread can't be started.
-    pub(super) fn enter_into_force(self: &Arc<Self>, keys: &Arc<ApiKeys>) -> io::Result<()> {
+    pub(super) fn apply(self: &Arc<Self>, keys: &Arc<ApiKeys>) -> io::Result<()> {
         let mut source = self.source.lock();
         source.is_in_force = true;
         put(&source.reread, keys);

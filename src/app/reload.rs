@@ -193,7 +193,7 @@ impl Reloader {
         let (hash, decides) = (configured.hash.clone(), configured.decides.clone());
         self.shared.in_force.replace(configured);
         let upstreams = generation.upstreams.iter().zip(&config.upstreams);
-        upstreams.for_each(|(upstream, config)| upstream.enter_into_force(config));
+        upstreams.for_each(|(upstream, config)| upstream.apply(config));
         workers
             .hand_over(|index| {
                 generation.for_worker(index, &self.shared.metrics, &self.collector, &self.peaks)

@@ -76,7 +76,7 @@ impl Monitor {
         let run = move || {
             runtime.block_on(async {
                 learn_first(&config.topology).await;
-                keep_in_touch(&config, &updated, ready, stopped).await;
+                sync_loop(&config, &updated, ready, stopped).await;
             });
             // A DNS lookup in progress must not delay the end of the process.
             runtime.shutdown_background();
@@ -248,7 +248,7 @@ impl FirstSteps {
 }
 
 /// Signals `ready` once bans, drains and API keys were read, or no server is reachable.
-async fn keep_in_touch(
+async fn sync_loop(
     config: &MonitorConfig,
     peers: &Mutex<Peers>,
     ready: mpsc::Sender<()>,

@@ -137,19 +137,21 @@ impl CostMeter {
     fn charge_of(&self, index: usize, cost: &ReservedCost, is_complete: bool) -> Charge {
         let ReservedCost { settings, max_excess, .. } = cost;
         if settings.measure == Measure::Bytes {
-            return Charge::told(self.passed);
+            return Charge::reported(self.passed);
         }
         let reserved = cost.units.get();
         let is_error = self.status.is_client_error() || self.status.is_server_error();
         let found = self.found(index);
         let charge = match found {
-            FoundNumber::Number(units) if is_complete || settings.is_told_by_header() => Charge::told(units),
+            FoundNumber::Number(units) if is_complete || settings.is_told_by_header() => {
+                Charge::reported(units)
+            }
             FoundNumber::Nothing if is_error => Charge::NONE,
             // Leaving before the last chunk is no way around.
             _ if !is_complete => {
                 let estimate = if settings.counts_tokens() { self.estimate() } else { 0 };
                 let units = reserved.max(estimate).max(found.number().unwrap_or(0));
-                Charge::told(units)
+                Charge::reported(units)
             }
             FoundNumber::Unusable => cost.missing(MissingReason::FaultyNumber),
             _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, CostReading::reason)),

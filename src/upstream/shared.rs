@@ -175,7 +175,7 @@ impl SharedUpstream {
     }
 
     /// Whether it can be kept under this configuration, connections included.
-    pub fn can_go_on_with(&self, config: &model::Upstream) -> bool {
+    pub fn is_compatible_with(&self, config: &model::Upstream) -> bool {
         let own = &self.config;
         let timeouts = model::Timeouts { idle: config.timeouts.idle, ..own.timeouts };
         let (endpoints, retry) = (own.endpoints.clone(), own.retry.clone());
@@ -184,7 +184,7 @@ impl SharedUpstream {
 
     /// Puts this configuration into force: its own, or one under which it can be kept. Names may have been resolved
     /// since it was opened.
-    pub fn enter_into_force(&self, config: &model::Upstream) {
+    pub fn apply(&self, config: &model::Upstream) {
         match config.endpoints_file {
             Some(_) => self.hosts.names_resolved(|endpoint| self.drain_of(endpoint).is_some()),
             None => self.list(&config.endpoints),

@@ -306,7 +306,7 @@ pub(super) struct LogLine {
 
 /// What the fields of one line have told so far.
 #[derive(Default)]
-pub(super) struct Told<'l> {
+pub(super) struct LogFields<'l> {
     start: Ranked<LogTime>,
     end: Ranked<LogTime>,
     time: Ranked<LogTime>,
@@ -336,12 +336,12 @@ pub(super) struct Told<'l> {
     charged: Option<u64>,
     headers: SmallVec<[(HeaderName, Cow<'l, [u8]>); 2]>,
     progress: Option<LoggedProgress>,
-    tollgate: TollgateTells<'l>,
+    tollgate: TollgateFields<'l>,
 }
 
 /// What only Tollgate's log tells. The outer `None`: it has no such field. The inner: the value is null.
 #[derive(Default)]
-struct TollgateTells<'l> {
+struct TollgateFields<'l> {
     verdict: Option<Option<Cow<'l, [u8]>>>,
     has_route: Option<bool>,
     has_upstream: Option<bool>,
@@ -374,9 +374,9 @@ impl<T> Ranked<T> {
 const PATH: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`');
 
-impl<'l> Told<'l> {
+impl<'l> LogFields<'l> {
     /// Takes in the value of a field. Returns whether the value can be one of this field.
-    pub(super) fn tell(&mut self, meaning: &Meaning, value: LogValue<'l>, times: &mut TimeCache) -> bool {
+    pub(super) fn set(&mut self, meaning: &Meaning, value: LogValue<'l>, times: &mut TimeCache) -> bool {
         let rank = meaning.rank;
         match &meaning.field {
             Field::Ignored => {}
@@ -639,7 +639,7 @@ impl<'l> Told<'l> {
     }
 }
 
-impl TollgateTells<'_> {
+impl TollgateFields<'_> {
     /// The request's valid API key.
     fn key(&self) -> Option<LoggedKey> {
         let text =

@@ -7,7 +7,7 @@ use http::HeaderName;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    field::{Field, Meaning, Told, WantedHeaders},
+    field::{Field, LogFields, Meaning, WantedHeaders},
     value::{LogValue, TimeCache},
 };
 
@@ -43,7 +43,7 @@ impl JsonReader {
     pub(super) fn read<'l>(
         &mut self,
         line: &'l [u8],
-        told: &mut Told<'l>,
+        told: &mut LogFields<'l>,
         times: &mut TimeCache,
     ) -> Result<(), usize> {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
@@ -82,7 +82,7 @@ pub(super) fn repaired(line: &[u8]) -> Option<String> {
 /// Reads the members of an object.
 struct Object<'a, 'l> {
     reader: &'a mut JsonReader,
-    told: &'a mut Told<'l>,
+    told: &'a mut LogFields<'l>,
     times: &'a mut TimeCache,
     /// Whether it is Caddy's `request`.
     is_request: bool,
@@ -110,7 +110,7 @@ impl<'l> Visitor<'l> for Object<'_, 'l> {
                 Member::Told(meaning) => {
                     if let Some(value) = map.next_value_seed(Scalar { object: None })? {
                         // A value that can't be read counts as missing: another member may tell the same.
-                        told.tell(&meaning, value, times);
+                        told.set(&meaning, value, times);
                     }
                 }
                 Member::Request(meaning) => {
@@ -121,7 +121,7 @@ impl<'l> Visitor<'l> for Object<'_, 'l> {
                         is_request: true,
                     };
                     if let Some(value) = map.next_value_seed(Scalar { object: Some(object) })? {
-                        told.tell(&meaning, value, times);
+                        told.set(&meaning, value, times);
                     }
                 }
             }
@@ -239,7 +239,7 @@ impl<'l> Visitor<'l> for Scalar<'_, 'l> {
 /// Reads an object of header fields, each with a value or a list of them.
 struct Headers<'a, 'l> {
     wanted: &'a WantedHeaders,
-    told: &'a mut Told<'l>,
+    told: &'a mut LogFields<'l>,
     /// The field whose values are read.
     name: Option<HeaderName>,
 }
@@ -490,7 +490,7 @@ mod tests {
         for (line, (client, lasted)) in
             lines.iter().zip([("::1", Some(500_000)), ("::2", None), ("::2", Some(500_000))])
         {
-            let (mut told, mut times) = (Told::default(), TimeCache::default());
+            let (mut told, mut times) = (LogFields::default(), TimeCache::default());
             reader.read(line.as_bytes(), &mut told, &mut times).unwrap();
             let request = told.into_line(&mut times).unwrap().request;
             assert_eq!((request.client.to_string().as_str(), request.duration), (client, lasted));

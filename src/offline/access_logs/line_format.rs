@@ -1,7 +1,7 @@
 //! The formats of access logs, and how a line is read in each.
 
 use super::{
-    field::{Lack, LogLine, Told, WantedHeaders},
+    field::{Lack, LogFields, LogLine, WantedHeaders},
     json::{JsonReader, repaired},
     nginx_conf,
     notation::{self, FormatError},
@@ -289,18 +289,18 @@ impl W3cReader {
 }
 
 fn read(template: &Template, line: &[u8], times: &mut TimeCache) -> Result<LogLine, LineFault> {
-    let mut told = Told::default();
+    let mut told = LogFields::default();
     template.read(line, &mut told, times).map_err(LineFault::Mismatch)?;
     told.into_line(times).map_err(LineFault::Lack)
 }
 
 fn read_json(reader: &mut JsonReader, line: &[u8], times: &mut TimeCache) -> Result<LogLine, LineFault> {
-    let mut told = Told::default();
+    let mut told = LogFields::default();
     match reader.read(line, &mut told, times) {
         Ok(()) => told.into_line(times).map_err(LineFault::Lack),
         Err(column) => {
             let Some(repaired) = repaired(line) else { return Err(LineFault::Json(column)) };
-            let mut told = Told::default();
+            let mut told = LogFields::default();
             reader.read(repaired.as_bytes(), &mut told, times).map_err(|_| LineFault::Json(column))?;
             told.into_line(times).map_err(LineFault::Lack)
         }

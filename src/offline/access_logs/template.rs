@@ -3,7 +3,7 @@
 use memchr::{memchr, memmem};
 
 use super::{
-    field::{Field, Meaning, Told, WantedHeaders},
+    field::{Field, LogFields, Meaning, WantedHeaders},
     notation::FormatError,
     value::{Escape, LogValue, TimeCache},
 };
@@ -127,7 +127,7 @@ impl Template {
 
     /// If nothing else tells the client, `X-Forwarded-For` does.
     fn take_client_from_forwarded_for(&mut self) {
-        if self.tells(|field| matches!(field, Field::Client | Field::ClientAndPort)) {
+        if self.has_field(|field| matches!(field, Field::Client | Field::ClientAndPort)) {
             return;
         }
         for slot in &mut self.slots {
@@ -138,15 +138,16 @@ impl Template {
     }
 
     fn check(&self) -> Result<(), FormatError> {
-        let has_time =
-            self.tells(|field| matches!(field, Field::Start | Field::End | Field::Time | Field::TimeOfDay));
-        let has_client = self
-            .tells(|field| matches!(field, Field::Client | Field::ClientAndPort | Field::LastForwardedFor));
-        let has_path = self.tells(|field| {
+        let has_time = self
+            .has_field(|field| matches!(field, Field::Start | Field::End | Field::Time | Field::TimeOfDay));
+        let has_client = self.has_field(|field| {
+            matches!(field, Field::Client | Field::ClientAndPort | Field::LastForwardedFor)
+        });
+        let has_path = self.has_field(|field| {
             matches!(field, Field::Target | Field::Path | Field::DecodedPath | Field::DecodedPathAndQuery)
         });
-        let has_line = self.tells(|field| matches!(field, Field::RequestLine));
-        let has_method = self.tells(|field| *field == Field::Method);
+        let has_line = self.has_field(|field| matches!(field, Field::RequestLine));
+        let has_method = self.has_field(|field| *field == Field::Method);
         if !has_time {
             Err(FormatError::NoTime)
         } else if !has_client {
@@ -158,7 +159,7 @@ impl Template {
         }
     }
 
-    fn tells(&self, is_it: impl Fn(&Field) -> bool) -> bool {
+    fn has_field(&self, is_it: impl Fn(&Field) -> bool) -> bool {
         self.slots.iter().any(|slot| is_it(&slot.meaning.field))
     }
 
@@ -182,7 +183,7 @@ impl Template {
     pub(super) fn read<'l>(
         &self,
         line: &'l [u8],
-        told: &mut Told<'l>,
+        told: &mut LogFields<'l>,
         times: &mut TimeCache,
     ) -> Result<(), FormatMismatch> {
         let mut rest = line;
@@ -207,7 +208,7 @@ impl Template {
         nth: usize,
         slot: &ValueSlot,
         rest: &'l [u8],
-        told: &mut Told<'l>,
+        told: &mut LogFields<'l>,
         times: &mut TimeCache,
     ) -> Result<&'l [u8], (&'l [u8], Expected)> {
         let rest = match slot.before.as_bytes() {
@@ -219,7 +220,7 @@ impl Template {
         let field = &slot.meaning.field;
         if *field != Field::Ignored {
             let text = if field.is_escaped() { self.escape.decode(text) } else { text.into() };
-            if !told.tell(&slot.meaning, LogValue::Text(text), times) {
+            if !told.set(&slot.meaning, LogValue::Text(text), times) {
                 return Err((rest, Expected::Value(nth)));
             }
         }

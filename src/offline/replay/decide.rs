@@ -296,7 +296,7 @@ impl<'r, S: Store> Replay<'r, S> {
     fn note_unknown_conditions(&mut self, policies: &[RoutePolicy], known: &KnownRequest<'_>) {
         for &RoutePolicy { policy, .. } in policies {
             let conditions = self.rules.policies().get(policy).into_iter().flat_map(conditions).enumerate();
-            let unknown = conditions.filter(|(_, condition)| !known.tells(condition));
+            let unknown = conditions.filter(|(_, condition)| !known.is_certain_of(condition));
             self.unknown_conditions.extend(unknown.map(|(nth, _)| (policy, nth)));
         }
     }
@@ -365,7 +365,7 @@ impl<'r, S: Store> Replay<'r, S> {
     }
 }
 
-/// One request of a replay, as the [`Caller`] of its steps.
+/// One request of a replay, as the [`StepHost`] of its steps.
 struct Replayed<'l, 'r, S, F> {
     replay: &'l mut Replay<'r, S>,
     logged: &'l LoggedRequest,
@@ -634,7 +634,7 @@ impl<'a> KnownRequest<'a> {
     }
 
     /// Whether the log can confirm or rule out `condition`. No log has the headers that a trusted proxy sent.
-    fn tells(&self, condition: &Condition) -> bool {
+    fn is_certain_of(&self, condition: &Condition) -> bool {
         match condition {
             Condition::Address(_) => true,
             // The log does not say which of several sources has named the user.

@@ -65,10 +65,10 @@ pub(in crate::proxy) enum MissingReason {
 
 impl Charge {
     /// Of a request that the upstream has not got.
-    pub(in crate::proxy) const NONE: Self = Self::told(0);
+    pub(in crate::proxy) const NONE: Self = Self::reported(0);
 
     /// What the response says, or what has passed of it.
-    pub(in crate::proxy) const fn told(units: u64) -> Self {
+    pub(in crate::proxy) const fn reported(units: u64) -> Self {
         Self { units, missing: None }
     }
 }
@@ -324,7 +324,7 @@ impl ReservationGuard {
     pub(in crate::proxy) fn tunnel_closed(&self, sent: u64) {
         for cost in &self.0.costs {
             cost.set_charge(match cost.settings.measure {
-                Measure::Bytes => Charge::told(sent),
+                Measure::Bytes => Charge::reported(sent),
                 Measure::Sum(_) => cost.missing(MissingReason::NoNumber),
             });
         }

@@ -137,8 +137,6 @@ fn wait_for_the_store(tollgate: &Tollgate) {
 struct Outage {
     /// While it lasted, and until Redis decided again.
     during: Vec<Sample>,
-    /// From its end until Redis decided again.
-    back_after: Duration,
     /// Connections to Redis while it was watched: from the beginning of the outage until two seconds after.
     connections: usize,
     watched: Duration,
@@ -274,7 +272,6 @@ fn suffer_with(
     let of_sentinel = if site.sentinel.is_some() { 2 } else { 0 };
     Outage {
         during,
-        back_after,
         connections,
         watched,
         ended_connections,

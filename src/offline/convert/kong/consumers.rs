@@ -47,12 +47,12 @@ impl<'d> Kong<'d> {
             found.keys.extend(fields.items("keyauth_credentials"));
             ignore(&fields, "username custom_id plugins groups acls");
             if let Err(text) = all_read(&fields) {
-                self.tell(item, format!("the consumer `{name}`: {text}; give it an API key"));
+                self.note(item, format!("the consumer `{name}`: {text}; give it an API key"));
             }
             found.all.push((name, item));
         }
         for item in root.items("keyauth_credentials") {
-            self.tell(item, "the commands for keys.yaml do not read this key: add it");
+            self.note(item, "the commands for keys.yaml do not read this key: add it");
             found.keys.push(item);
         }
         self.consumers = found;
@@ -91,7 +91,7 @@ impl<'d> Kong<'d> {
             text += "; no service gets the key, since another plugin hides it";
         }
         if let Some(plugin) = self.plugins.get(nth) {
-            self.tell(plugin.item, text);
+            self.note(plugin.item, text);
         }
         Ok(always(effects))
     }
@@ -115,7 +115,7 @@ impl<'d> Kong<'d> {
         let plugins = self.key_plugins();
         if plugins.is_empty() {
             if let Some(item) = self.consumers.keys.first().copied() {
-                self.tell(item, "no plugin of this file asks for these keys: not converted");
+                self.note(item, "no plugin of this file asks for these keys: not converted");
             }
             return;
         }

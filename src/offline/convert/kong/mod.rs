@@ -134,7 +134,7 @@ impl<'d> Kong<'d> {
         for route in root.items("routes") {
             let service = given(&route.fields(), "service");
             match service.map(|item| kong.service_named(item)) {
-                Some(None) => kong.tell(route, "no service has this name: the route is not converted"),
+                Some(None) => kong.note(route, "no service has this name: the route is not converted"),
                 found => kong.routes.push((found.flatten(), route)),
             }
         }
@@ -154,7 +154,7 @@ impl<'d> Kong<'d> {
         for (keys, hint) in NOTED {
             for key in keys.split_whitespace() {
                 if let Some(item) = given(root, key) {
-                    self.tell(item, format!("`{key}`: {hint}"));
+                    self.note(item, format!("`{key}`: {hint}"));
                 }
             }
         }
@@ -169,7 +169,7 @@ impl<'d> Kong<'d> {
     }
 
     /// Adds a note at the head, once for each place.
-    fn tell(&mut self, item: Item<'d>, text: impl Into<String>) {
+    fn note(&mut self, item: Item<'d>, text: impl Into<String>) {
         if self.told.insert(item.place()) {
             self.draft.head.push(item.note(text));
         }

@@ -56,7 +56,7 @@ impl<'d> Kong<'d> {
             let Some(plugin) = self.plugins.get(nth) else { continue };
             let (name, item) = (plugin.name, plugin.item);
             if let Some((_, hint)) = NOTED.iter().find(|(names, _)| names.split(' ').any(|one| one == name)) {
-                self.tell(item, format!("`{name}`: {hint}"));
+                self.note(item, format!("`{name}`: {hint}"));
                 continue;
             }
             let applied = if plugin.scope.consumer.is_some() || plugin.scope.has_group {

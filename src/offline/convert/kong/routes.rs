@@ -51,7 +51,7 @@ impl<'d> Kong<'d> {
             let is_enabled = service.is_none_or(|fields| flag(&fields, "enabled", true) != Ok(false));
             let protocols = item.fields().texts("protocols");
             if protocols.iter().any(|one| matches!(*one, "tcp" | "tls" | "udp" | "tls_passthrough")) {
-                self.tell(item, "a route for TCP or UDP: not converted");
+                self.note(item, "a route for TCP or UDP: not converted");
             } else if is_enabled {
                 entries.extend(self.route(nth, item));
             }

@@ -69,7 +69,7 @@ impl<'d> Kong<'d> {
             self.routes.iter().position(|(_, route)| is_named(*route, name))
         });
         if service == Some(None) || route == Some(None) {
-            return self.tell(
+            return self.note(
                 item,
                 "the plugin is for a service or a route that is not in this file: not converted",
             );
