@@ -458,7 +458,7 @@ pub(super) mod tests {
         );
         let line = read_as("haproxy", line).unwrap();
         assert_eq!(times(&line), (SECOND + 655_000, false, Some(109_000)));
-        assert_eq!(who_and_what(&line), ["10.0.1.2", "Unknown", "GET", "/index.html?a=\"", ""]);
+        assert_eq!(who_and_what(&line), ["10.0.1.2", "Unknown", "GET", "/index.html?a=%22", ""]);
         assert_eq!(outcome(&line), (200, Some(2_750), LoggedProgress::Responded));
         for (state, status, progress) in [
             ("PR--", "403", LoggedProgress::Unforwarded),
