@@ -118,7 +118,7 @@ impl Rules {
         self.identify_holder(facts, key, on_source)
     }
 
-    /// Like [`Self::identify`], for a request whose API key is `key`.
+    /// Identifies the user of a request whose API key is `key`. `on_source`: called with the index of each source that is tried.
     pub fn identify_holder(
         &self,
         facts: &RequestFacts<'_>,

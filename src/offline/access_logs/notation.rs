@@ -100,7 +100,7 @@ fn apache(format: &str) -> Result<Vec<FormatPart>, FormatError> {
             argument => format!("%{{{argument}}}{letter}"),
         };
         let mut push = |field, rank| {
-            parts.push(FormatPart::Variable { meaning: Meaning { field, rank }, name: name.clone() })
+            parts.push(FormatPart::Variable { meaning: Meaning { field, rank }, name: name.clone() });
         };
         match (letter, argument) {
             ("%", _) => parts.push(FormatPart::Literal("%".to_owned())),

@@ -435,7 +435,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
         found: &mut SmallVec<[(usize, Check<'r>); 2]>,
     ) -> Result<(), RefusedBy> {
         let policy = variant.policy;
-        let Some(of) = variant.resolve(&self.replay.rules.policies()) else { return Ok(()) };
+        let Some(of) = variant.resolve(self.replay.rules.policies()) else { return Ok(()) };
         if !of.value.as_ref().is_some_and(|value| known.lacks(value)) {
             self.note_unknown(policy, known);
             return Ok(());

@@ -80,7 +80,7 @@ pub struct LeaseTokens {
 
 impl LeaseTokens {
     /// The tokens of one more worker.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // The keys of a hasher are the only random numbers of the standard library.
         Self { worker: RandomState::new().hash_one(()), drawn: Cell::new(0) }
     }

@@ -268,7 +268,7 @@ impl<'c> Converter<'c> {
         let upstream = if is_disabled(of_backend) { None } else { self.upstream(backend, of_backend) };
         match upstream {
             Some(name) => {
-                own.end(&backend.head, RequestCondition::ALWAYS, Effect::Act(RuleResponse::Upstream(name)))
+                own.end(&backend.head, RequestCondition::ALWAYS, Effect::Act(RuleResponse::Upstream(name)));
             }
             None => {
                 own.rules.append(&mut own.closes);

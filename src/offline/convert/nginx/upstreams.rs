@@ -203,7 +203,7 @@ fn group_of(group: &Directive, scheme: &str, comments: &mut Vec<Comment>) -> Res
             _ => match class(directive) {
                 DirectiveTreatment::Nothing => {}
                 DirectiveTreatment::Noted(text) | DirectiveTreatment::Closes(text) => {
-                    comments.push(noted(directive, text))
+                    comments.push(noted(directive, text));
                 }
                 DirectiveTreatment::Converted => {
                     comments.push(noted(directive, "Tollgate has no equal of this directive"));

@@ -229,7 +229,7 @@ impl<'d> Traefik<'d> {
                 (MiddlewareStep::Rules(rules), "buffering" | "retry") => rules.push(middleware.note(text)),
                 (MiddlewareStep::Rules(rules), _) => rules.push(middleware.close(text)),
                 (MiddlewareStep::Branches(_), _) => {
-                    step = MiddlewareStep::Rules(vec![middleware.close(text)])
+                    step = MiddlewareStep::Rules(vec![middleware.close(text)]);
                 }
             }
         }
