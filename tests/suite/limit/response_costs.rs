@@ -2,7 +2,7 @@
 //! the sum of what the origin has told.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     sync::{
         Arc, Barrier, Mutex,
@@ -63,6 +63,7 @@ enum Fate {
 /// One request for a stream.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
+    number: usize,
     limit: Limit,
     fate: Fate,
     /// The number that the origin tells.
@@ -77,13 +78,13 @@ impl Plan {
         let limit = (ROUTES[number % 2], CUSTOMERS[number / 2 % CUSTOMERS.len()]);
         let tokens = if number.is_multiple_of(7) { 180 } else { (number * 37 % 60) as u64 };
         let first_event = if number.is_multiple_of(4) { 1_200 } else { 40 };
-        Self { limit, fate, tokens, first_event }
+        Self { number, limit, fate, tokens, first_event }
     }
 
     fn request(&self) -> String {
-        let Self { limit: (route, customer), fate, tokens, first_event } = self;
+        let Self { number, limit: (route, customer), fate, tokens, first_event } = self;
         format!(
-            "GET /{route} HTTP/1.1\r\nhost: a\r\nx-customer: {customer}\r\nx-fate: {fate:?}\r\n\
+            "GET /{route} HTTP/1.1\r\nhost: a\r\nx-number: {number}\r\nx-customer: {customer}\r\nx-fate: {fate:?}\r\n\
              x-tokens: {tokens}\r\nx-first-event: {first_event}\r\n\r\n"
         )
     }
@@ -129,6 +130,8 @@ struct Gates {
     early: Latch,
     /// After the first event.
     end: Latch,
+    /// The numbers of the streams that have been asked for.
+    arrived: Arc<Mutex<BTreeSet<usize>>>,
 }
 
 /// Streams as `x-fate` says.
@@ -136,7 +139,8 @@ fn serve(conn: &mut Conn, gates: &Mutex<Gates>) -> std::io::Result<()> {
     const HEAD: &str =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     while let Some(head) = conn.head()? {
-        let Gates { early, end } = gates.lock().unwrap().clone();
+        let Gates { early, end, arrived } = gates.lock().unwrap().clone();
+        arrived.lock().unwrap().insert(value(&head, "x-number").parse().unwrap());
         let fate = value(&head, "x-fate");
         let length: usize = value(&head, "x-first-event").parse().unwrap();
         let first = chunk(&format!("data: {{\"text\":\"{}\"}}\n\n", "x".repeat(length - 19)));
@@ -223,6 +227,7 @@ impl Site {
     /// were admitted.
     fn open(&self, plans: &[Plan]) -> Vec<Stream> {
         let (barrier, streams) = (Barrier::new(plans.len()), Mutex::new(Vec::new()));
+        let arrived = Arc::clone(&self.gates.lock().unwrap().arrived);
         // An upstream is waited for ten seconds after its client has gone: those go last.
         let (is_open, last) = (AtomicBool::new(false), Latch::new());
         let before: BTreeMap<Limit, u64> =
@@ -243,15 +248,19 @@ impl Site {
                 .iter()
                 .enumerate()
                 .map(|(number, &plan)| {
-                    let (barrier, streams, last) = (&barrier, &streams, &last);
+                    let (barrier, streams, last, arrived) = (&barrier, &streams, &last, &arrived);
                     scope.spawn(move || {
                         let instance = number / 10 % 2;
-                        let client = Client::connect(self.tollgate(instance).address);
+                        let mut client = Client::connect(self.tollgate(instance).address);
                         barrier.wait();
                         if plan.leaves_early() {
                             last.wait();
-                        }
-                        if let Some(client) = begin(client, plan) {
+                            client.send(plan.request());
+                            // A request that was not sent on yet would cost nothing.
+                            eventually("it is under way", || arrived.lock().unwrap().contains(&plan.number));
+                            client.reset();
+                            streams.lock().unwrap().push(Stream { plan, instance, client: None });
+                        } else if let Some(client) = begin(client, plan) {
                             streams.lock().unwrap().push(Stream { plan, instance, client });
                         }
                     })
@@ -300,11 +309,6 @@ impl Site {
 /// `None`.
 fn begin(mut client: Client, plan: Plan) -> Option<Option<Client>> {
     client.send(plan.request());
-    if plan.leaves_early() {
-        client.wait_until_read();
-        client.reset();
-        return Some(None);
-    }
     let head = client.head();
     if head.status != 200 {
         let expected = if plan.fate == Fate::Refused { [429, 503] } else { [429, 429] };

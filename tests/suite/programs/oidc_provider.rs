@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread,
+    time::Instant,
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -147,6 +148,7 @@ fn a_flood_of_unknown_keys_fetches_the_set_once() {
     let bearer = provider.bearer();
     let issuer = provider.address;
     let address = tollgate.address;
+    let begun = Instant::now();
     let flood: Vec<_> = (0..8)
         .map(|nth| {
             thread::spawn(move || {
@@ -159,7 +161,9 @@ fn a_flood_of_unknown_keys_fetches_the_set_once() {
         })
         .collect();
     assert!(flood.into_iter().all(|client| client.join().unwrap()), "a forged token was accepted");
-    assert_eq!(provider.fetches(), 2, "at the start, and for the first of 2,000");
+    // At the start, for the first of 2,000, and for one more in each ten seconds that these take.
+    let most = 2 + begun.elapsed().as_secs() as usize / 10;
+    assert!((2..=most).contains(&provider.fetches()), "{} in {:?}", provider.fetches(), begun.elapsed());
     assert_eq!(status(&tollgate, &bearer), 200);
 }
 

@@ -22,11 +22,13 @@ fn a_small_body_that_trickles_takes_no_connection_until_it_is_there() {
     assert_eq!(client.request("POST", "/", &[], b"again").json()["body"], "again");
 }
 
+/// Bodies that never come are waited for longer than they are here.
+const PATIENT: &str = "workers: 1\nclient_limits: { min_rate: { bytes: 0, grace: 1m } }\n";
+
 #[test]
 fn bodies_that_never_come_do_not_take_all_memory() {
     let origin = Origin::sink();
-    let tollgate =
-        Tollgate::start(Config::upstream(&[origin.address], "request_buffering: 1MiB", "workers: 1\n"));
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], "request_buffering: 1MiB", PATIENT));
     let trickle = || {
         let mut client = Client::connect(tollgate.address);
         client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\nhello");
@@ -56,8 +58,7 @@ fn bodies_that_never_come_leave_room_for_the_numbers_of_other_clients() {
     });
     let tollgate = Tollgate::start(Config::yaml(format!(
         "
-workers: 1
-upstreams:
+{PATIENT}upstreams:
   streamed: {{ endpoints: [\"http://{0}\"], request_buffering: 0 }}
   buffered: {{ endpoints: [\"http://{0}\"], request_buffering: 1MiB }}
 policies:
