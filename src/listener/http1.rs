@@ -301,6 +301,7 @@ where
             Http1State::Serving(http) => {
                 let http1::Parts { io, read_buf, .. } = http.into_parts();
                 let io = io.into_inner();
+                let has_head = has_head && (fault != HeadFault::Target || begins_with_controls(&read_buf));
                 let head = if has_head { read_buf } else { Bytes::new() };
                 // hyper responds to every head that it can't parse, except one of HTTP/2.
                 let has_response =
@@ -354,11 +355,18 @@ where
 /// hyper's error message for a request target that is not a URI; nothing else of the error shows it.
 const INVALID_URI: &str = "invalid URI";
 
+/// Whether the first line has control characters. hyper refuses a target with one before it takes the head from the buffer; a
+/// target with other bytes that a URI can't have, after that.
+fn begins_with_controls(buffered: &[u8]) -> bool {
+    let line = buffered.trim_ascii_start().split(|byte| *byte == b'\n').next().unwrap_or_default();
+    line.trim_ascii_end().iter().any(u8::is_ascii_control)
+}
+
 /// Whether hyper had read the whole head when it failed, so that the remaining bytes follow the head. hyper shows this
 /// only in its error message.
 fn is_head_read(error: &hyper::Error) -> bool {
     let words = error.to_string();
-    ["content-length", "transfer-encoding", INVALID_URI].iter().any(|field| words.contains(field))
+    ["content-length", "transfer-encoding"].iter().any(|field| words.contains(field))
 }
 
 impl RefusedHead {

@@ -130,7 +130,7 @@ mod tests {
         let address = address::parse("2001:db8::/64").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         let records = loop {
-            // The denial is there first, and then what filled its limit.
+            // The denial arrives first, then the requests that filled its limit.
             match registry.find(address, 10) {
                 Some((client, records, _)) if client.users == 3 => break records,
                 found => assert!(Instant::now() < deadline, "not all arrived: {found:?}"),
