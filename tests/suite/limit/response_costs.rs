@@ -720,6 +720,7 @@ fn open_gates() -> Gates {
     gates
 }
 
-fn fields(customer: &str) -> [(&str, &str); 4] {
-    [("x-customer", customer), ("x-fate", "Complete"), ("x-tokens", "0"), ("x-first-event", "40")]
+fn fields(customer: &str) -> [(&str, &str); 5] {
+    let [number, fate] = [("x-number", "0"), ("x-fate", "Complete")];
+    [number, ("x-customer", customer), fate, ("x-tokens", "0"), ("x-first-event", "40")]
 }
