@@ -455,9 +455,9 @@ fn serialize(input: &DeriveInput, fields: &[Field]) -> TokenStream {
             continue;
         }
         let shown: Option<Path> = field.attributes.shown.clone().or_else(|| match &field.attributes.kind {
-            Some(Kind::Duration(..)) => Some(syn::parse_quote!(crate::config::model::serialize::duration)),
-            Some(Kind::Size(..)) => Some(syn::parse_quote!(crate::config::model::serialize::size)),
-            Some(Kind::Share(..)) => Some(syn::parse_quote!(crate::config::model::serialize::percentage)),
+            Some(Kind::Duration(..)) => Some(syn::parse_quote!(crate::config::written::serialize::duration)),
+            Some(Kind::Size(..)) => Some(syn::parse_quote!(crate::config::written::serialize::size)),
+            Some(Kind::Share(..)) => Some(syn::parse_quote!(crate::config::written::serialize::percentage)),
             _ => None,
         });
         let entry = match shown {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    model::KeyRecipe,
-    value::{self, Invalid, MAX_DURATION},
+    value,
+    value::{Invalid, MAX_DURATION},
 };
+use crate::config::value::key::KeyRecipe;
 
 /// Reads the key of a policy: `ip`, `header:x-api-key`, `ip+path`.
 ///

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Config, FileLocation,
+    FileLocation,
     yaml::{Node, NodeKind},
 };
+use crate::config::resolved::Config;
 
 /// The paths in [`Config::values`] of the settings whose scalars are `inserted`. Items of lists have their names in
 /// them: `routes.login.path`.

@@ -3,18 +3,18 @@
 use std::{io, path::Path};
 
 use super::{
-    Config, Errors, FileLocation, Lookup, Problem, Warnings,
+    Errors, FileLocation, Lookup, Problem, Warnings,
     foreign::foreign,
     inserted::inserted_settings,
     interpolate::ImpatientLookup,
-    model::ConfigSource,
     reader::{Cursor, Findings, Purpose, ReadContext},
     redact::Secrets,
-    section,
+    root,
     settings::{Kind, Place, Settings},
     value::foreign_value,
     yaml,
 };
+use crate::config::resolved::{Config, ConfigSource};
 use crate::file;
 
 /// The largest configuration that is read, in bytes. Real ones are far smaller, and a wrong path (a log, a device)
@@ -101,7 +101,7 @@ fn parse_for(
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }
-    let config = section::read(Cursor::root(&tree.root, &context));
+    let config = root::read(Cursor::root(&tree.root, &context));
     let Findings { problems, warnings, inserted } = context.into_findings();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {

@@ -1,31 +1,57 @@
 //! Configuration: reads `proxy.yaml`, checks and resolves it, or reports every error in it with its location.
 //!
-//! A file goes through four steps, a module each:
+//! A file goes through four steps:
 //!
 //! - `yaml` parses the text into a tree in which every node has its location;
 //! - `reader` walks that tree, interpolates `${…}`, and collects all errors;
-//! - `value` parses scalars: a duration, a rate, an address, a pattern;
-//! - `section` knows the settings, and builds the [`Config`].
+//! - `value` parses single values: a duration, a rate, an address, a pattern;
+//! - the topics know the settings, and `root` builds the [`Config`] of them.
+//!
+//! | topic | settings |
+//! | --- | --- |
+//! | `routes` | `routes`, and their defaults at the top level |
+//! | `upstreams` | `upstreams` |
+//! | `policies` | `policies` |
+//! | `listeners` | `listeners`, `admin`, `client_limits`, and the fields that clients and upstreams get |
+//! | `identity` | `user`, and which addresses may send requests |
+//! | `keys` | `api_keys`, `plans` |
+//! | `store` | `store` |
+//! | `abuse` | `abuse`, `bans` |
+//! | `telemetry` | `access_log`, `log`, `tracing` |
+//!
+//! In each, `settings` declares what the file may have and what becomes of it, `resolve` makes one of the other where they
+//! differ, and `checks` reports what does not go together. The module `checks` compares topics with each other.
 //!
 //! [`settings`] describes each setting for people and for editors.
 //!
 //! Outside of this module, only `convert` sees YAML; the rest of the crate knows [`model`] only.
 
+mod abuse;
 pub mod argument;
 mod checks;
 mod errors;
 mod foreign;
+mod identity;
 mod inserted;
 mod interpolate;
+mod keys;
+mod listeners;
 mod load;
 pub mod model;
 mod nearest;
+mod policies;
 mod reader;
 mod redact;
+mod resolved;
+mod root;
+mod routes;
 mod secret_places;
-mod section;
 pub mod settings;
+mod store;
+mod telemetry;
+mod upstreams;
 mod value;
+mod written;
 pub(crate) mod yaml;
 
 pub use errors::{Errors, FileLocation, Problem, Warnings};

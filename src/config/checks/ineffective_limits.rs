@@ -3,14 +3,26 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::route_coverage::{DraftIndex, DraftRoute, covers, spellings};
 use crate::config::{
     FileLocation,
-    model::{
-        Cost, HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy,
-        Require, Route, RouteAction, RoutePolicy,
+    identity::settings::IdentitySources,
+    keys::settings::Require,
+    policies::{
+        cost::Cost,
+        settings::{Mode, Policy},
     },
     reader::Cursor,
+    routes::{
+        action::RouteAction,
+        coverage::{DraftIndex, DraftRoute, covers, spellings},
+        policies::RoutePolicy,
+        settings::Route,
+    },
+    value::{
+        key::{KeyPart, KeyRecipe},
+        path_matching::PathMatching,
+        patterns::{HostPattern, PathPattern},
+    },
 };
 
 /// How many key parts a warning names.

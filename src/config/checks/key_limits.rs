@@ -1,9 +1,13 @@
 //! Settings beside `api_keys` that count something else than customers, or that read the keys themselves.
 
-use crate::api_keys::KeyField;
-use crate::config::{
-    model::{ApiKeySettings, KeyPart, Policy, Quota},
-    reader::Cursor,
+use crate::{
+    api_keys::KeyField,
+    config::{
+        keys::settings::ApiKeySettings,
+        policies::settings::Policy,
+        reader::Cursor,
+        value::{key::KeyPart, rate::Quota},
+    },
 };
 
 const BY_CUSTOMER: &str = "write `key: customer`, which holds over all keys of a customer";

@@ -3,8 +3,9 @@
 use crate::{
     config::{
         FileLocation,
-        model::{Algorithm, MemoryStoreSettings, Policy, StoreSettings},
+        policies::{algorithm::Algorithm, settings::Policy},
         reader::Cursor,
+        store::settings::{MemoryStoreSettings, StoreSettings},
     },
     memory_budget::{MemoryBudgets, format_bytes},
 };

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::route_coverage::DraftRoute;
 use crate::config::{
-    model::{Algorithm, Cost, Policy, Quota, Window},
+    policies::{algorithm::Algorithm, cost::Cost, settings::Policy},
     reader::Cursor,
+    routes::coverage::DraftRoute,
+    value::rate::{Quota, Window},
 };
 
 /// Warns of them. `policies`: their settings and themselves, in the configuration's order; `None` if one is invalid.

@@ -1,7 +1,9 @@
 //! Listeners that no route is for.
 
-use super::route_coverage::DraftRoute;
-use crate::config::{model::Route, reader::Cursor};
+use crate::config::{
+    reader::Cursor,
+    routes::{coverage::DraftRoute, settings::Route},
+};
 
 /// A listener in the file, as routes refer to it.
 pub(in crate::config) struct DraftListener<'t> {
@@ -22,7 +24,7 @@ impl<'t> DraftListener<'t> {
     }
 
     /// Whether requests that come in here may take `route`.
-    pub(super) fn may_take(&self, route: &Route) -> bool {
+    pub(in crate::config) fn may_take(&self, route: &Route) -> bool {
         route.listeners.is_empty() || self.name.as_ref().is_some_and(|name| route.listeners.contains(name))
     }
 }

@@ -1,7 +1,7 @@
 //! All settings, each with its path.
 
 use super::{Default, Kind, Mapping, Rule, Setting, Settings};
-use crate::config::Config;
+use crate::config::resolved::Config;
 
 /// A setting at its place in the file.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use super::{
     Items, Kind, SettingEntry,
     entries::{entries, listed},
 };
-use crate::config::model::{format_duration, format_size};
+use crate::config::written::format::{format_duration, format_size};
 
 const HEAD: &str = "\
 # Reference of all settings

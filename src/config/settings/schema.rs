@@ -6,7 +6,7 @@ use super::{
     Default, Items, Kind, Mapping, Rule, Setting, Settings,
     entries::{PathStep, descend},
 };
-use crate::config::Config;
+use crate::config::resolved::Config;
 
 /// Text with `${…}` in it, which may become anything.
 const INTERPOLATED: &str = r"\$\{";

@@ -10,7 +10,10 @@ use super::{
     entries::{PathStep, entries},
     explain,
 };
-use crate::config::{self, Config, Errors, Lookup};
+use crate::{
+    config,
+    config::{Errors, Lookup, resolved::Config},
+};
 
 /// A machine that has every variable and every file.
 struct Machine {

@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
+use serde::{Serialize, Serializer};
 use strsim::damerau_levenshtein;
 
-use super::{
+use crate::config::value::{
     Invalid,
     quantity::{number, whole_number},
 };
-use crate::config::model::FieldPattern;
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
@@ -380,6 +380,23 @@ pub(in crate::config) fn denial_status(text: &str) -> Result<StatusCode, Invalid
     })?;
     let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
     status.ok_or_else(|| Invalid::new("is not a status code"))
+}
+
+/// Which fields are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldPattern {
+    Name(HeaderName),
+    /// `x-internal-*` as `x-internal-`, in lower case.
+    Prefix(String),
+}
+
+impl Serialize for FieldPattern {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Name(name) => to.serialize_str(name.as_str()),
+            Self::Prefix(prefix) => to.collect_str(&format_args!("{prefix}*")),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,17 +1,21 @@
 //! Keys of policies, and conditions of exemptions and overrides.
 
-use super::{
-    Invalid,
-    http::{cookie_name, field_name, field_value, parameter_name},
-    names::printable_text,
-    network::network,
+use http::{HeaderName, HeaderValue};
+use ipnet::IpNet;
+
+use crate::{
+    api_keys::KeyField,
+    config::{
+        nearest::nearest,
+        value::{
+            Invalid,
+            http::{cookie_name, field_name, field_value, parameter_name},
+            names::printable_text,
+            network::network,
+        },
+    },
+    tls::{CertificateField, canonical_subject, read_fingerprint},
 };
-use crate::api_keys::KeyField;
-use crate::config::{
-    model::{Condition, KeyPart, KeyRecipe},
-    nearest::nearest,
-};
-use crate::tls::{CertificateField, canonical_subject, read_fingerprint};
 
 const KEY_FORMS: [&str; 16] = [
     "ip",
@@ -301,6 +305,62 @@ fn certificate_value(field: CertificateField, value: &str) -> Result<String, Inv
                 .expected("64 hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256` writes them")
         }),
     }
+}
+
+/// Selects clients for an exemption or an override. Only verified values match, and headers from trusted proxies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    Address(IpNet),
+    User(String),
+    /// A claim of a verified token has this value.
+    Jwt {
+        claim: String,
+        value: String,
+    },
+    /// A trusted proxy sent this header with this value.
+    Header {
+        name: HeaderName,
+        value: HeaderValue,
+    },
+    /// The client's verified certificate has this subject (as [`crate::tls::canonical_subject`] writes it) or this
+    /// fingerprint (in lower case).
+    Tls {
+        field: CertificateField,
+        value: String,
+    },
+    /// The request's API key has this value in its record.
+    OfKey {
+        field: KeyField,
+        value: String,
+    },
+}
+
+/// The parts of one key; more than one make a composite (`ip+path`), in which the address comes first.
+/// Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecipe(pub Vec<KeyPart>);
+
+/// One part of a key: which value of a request identifies the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPart {
+    Ip,
+    User,
+    Header(HeaderName),
+    Cookie(String),
+    Query(String),
+    /// A claim of a verified token.
+    Jwt(String),
+    /// Of the client's verified certificate.
+    Tls(CertificateField),
+    /// Of the record of the request's API key.
+    OfKey(KeyField),
+    /// The normalised path without query.
+    Path,
+    Route,
+    Host,
+    Method,
+    /// One budget for all.
+    Global,
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
-//! Parsers of scalars. Pure: text in, value or [`Invalid`] out.
+//! Single values, and their parsers. Pure: text in, value or [`Invalid`] out. They know no topic.
 
 mod choice;
 mod foreign_value;
-mod http;
+pub(super) mod http;
 mod invalid;
-mod key;
+pub(super) mod key;
 mod key_files;
 mod names;
-mod network;
-mod origin;
-mod path_regex;
-mod patterns;
-mod placeholders;
+pub(super) mod network;
+pub(super) mod origin;
+pub(super) mod path_matching;
+pub(super) mod path_regex;
+pub(super) mod patterns;
+pub(super) mod placeholders;
 mod quantity;
-mod template;
+pub(super) mod rate;
+pub(super) mod template;
 mod urls;
 
 pub(super) use choice::{boolean, choice, named_choice};
@@ -37,5 +39,5 @@ pub(super) use quantity::{
 };
 pub(super) use template::template;
 pub(super) use urls::{
-    REDIS_URL, collector_url, database, endpoint_url, key_set_url, redis_node_url, redis_url, server_name,
+    REDIS_URL, collector_url, database, key_set_url, redis_node_url, redis_url, server_name,
 };

@@ -1,13 +1,17 @@
 //! Addresses: sockets, networks and hosts.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use ipnet::IpNet;
+use serde::{Serialize, Serializer};
 
-use super::Invalid;
 use crate::{
     address_set::{canonical, read_addresses},
-    config::model::{ListenAddress, UnixSocket},
+    config::value::Invalid,
 };
 
 /// The longest path of a Unix socket, in bytes (unix(7)).
@@ -105,7 +109,7 @@ pub(in crate::config) fn address_file(bytes: &[u8]) -> Result<(), Invalid> {
 }
 
 /// Whether `text` is the host of a URL: a name, or an address, IPv6 in brackets.
-pub(super) fn is_host(text: &str) -> bool {
+pub(in crate::config) fn is_host(text: &str) -> bool {
     match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
         Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
         // Digits and dots alone are an IPv4 address, or a misspelled one.
@@ -115,12 +119,66 @@ pub(super) fn is_host(text: &str) -> bool {
 }
 
 /// Labels of letters, digits, `-` and `_`, separated by dots. RFC 1123 has no underscore, but many names in use do.
-pub(super) fn is_domain(text: &str) -> bool {
+pub(in crate::config) fn is_domain(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     text.len() <= 253 && text.split('.').all(label)
+}
+
+/// Where a socket listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    Tcp(SocketAddr),
+    Unix(UnixSocket),
+}
+
+impl ListenAddress {
+    /// Whether both are the same address. Permissions of Unix sockets are not compared.
+    pub fn is_same_address(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => one == other,
+            (Self::Unix(one), Self::Unix(other)) => one.path == other.path,
+            (Self::Tcp(_), Self::Unix(_)) | (Self::Unix(_), Self::Tcp(_)) => false,
+        }
+    }
+
+    /// Whether the two cannot both have a socket: `0.0.0.0` is all addresses of IPv4, and `[::]` all addresses of IPv6.
+    /// Port 0 is any free port.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return self.is_same_address(other) };
+        let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+        let is_shared = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+        is_shared && one.port() == other.port() && one.port() != 0
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+        }
+    }
+}
+
+impl Serialize for ListenAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A Unix socket, and who may connect to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixSocket {
+    pub path: PathBuf,
+    /// Permission bits. `None`: the umask decides.
+    pub mode: Option<u32>,
+    /// A name or a number; the process' own otherwise.
+    pub owner: Option<String>,
+    /// A name or a number; the process' own otherwise.
+    pub group: Option<String>,
 }
 
 #[cfg(test)]

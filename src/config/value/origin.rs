@@ -1,7 +1,8 @@
 //! Origins of web pages.
 
-use super::{Invalid, host_pattern};
-use crate::config::model::{HostPattern, OriginPattern};
+use std::fmt;
+
+use crate::config::value::{Invalid, host_pattern, patterns::HostPattern};
 
 const EXPECTED: &str = "write an origin as a browser sends it: https://app.example.com, http://localhost:3000, or \
                         \"https://*.example.com\" for all hosts below";
@@ -79,6 +80,45 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority[end_of_address..].rfind(':') {
         Some(at) => (&authority[..end_of_address + at], Some(&authority[end_of_address + at + 1..])),
         None => (authority, None),
+    }
+}
+
+/// An origin as browsers write it (RFC 6454, 6.2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OriginPattern {
+    /// `https://app.example.com`, or `null`.
+    Exact(String),
+    /// `https://*.example.com:8443`: any host below, as `hosts` of a route has it.
+    Subdomains {
+        /// `https://`
+        scheme: String,
+        /// `.example.com:8443`
+        suffix: String,
+    },
+}
+
+impl OriginPattern {
+    /// Whether this is the origin, as a browser sends it.
+    pub fn matches(&self, origin: &str) -> bool {
+        match self {
+            Self::Exact(exact) => origin == exact,
+            Self::Subdomains { scheme, suffix } => origin
+                .strip_prefix(scheme.as_str())
+                .and_then(|host| host.strip_suffix(suffix.as_str()))
+                .is_some_and(|below| {
+                    !below.is_empty()
+                        && below.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+                }),
+        }
+    }
+}
+
+impl fmt::Display for OriginPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(origin) => f.write_str(origin),
+            Self::Subdomains { scheme, suffix } => write!(f, "{scheme}*{suffix}"),
+        }
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Invalid, network::is_domain, path_regex::path_regex};
-use crate::config::model::{HostPattern, PathPattern, Segment};
+use crate::config::value::{
+    Invalid,
+    network::is_domain,
+    path_regex::{PathRegex, path_regex},
+};
 
 /// Reads `/login`, `/files/*`, `/users/{id}/posts` or `~^/v[0-9]+/`.
 ///
@@ -13,7 +16,7 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
         Invalid::new(reason).expected("write paths such as /login, /files/* or \"/users/{id}/posts\"")
     };
     if text.starts_with('~') {
-        return path_regex(text);
+        return path_regex(text).map(|regex| PathPattern::Regex(Box::new(regex)));
     }
     if text.starts_with("^/") {
         return Err(invalid("is a regular expression without its ~")
@@ -148,14 +151,14 @@ fn is_word(name: &str) -> bool {
 }
 
 /// Whether some service reads a dot segment in this path: percent-encoded, behind an encoded slash, or before a `;`.
-pub(super) fn has_dot_segment(path: &str) -> bool {
+pub(in crate::config) fn has_dot_segment(path: &str) -> bool {
     let path = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
     let mut segments = path.split(['/', '\\']).map(|segment| segment.split(';').next());
     segments.any(|segment| matches!(segment, Some("." | "..")))
 }
 
 /// Whether every `%` begins an encoded byte.
-pub(super) fn is_percent_encoded(text: &str) -> bool {
+pub(in crate::config) fn is_percent_encoded(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
 }
 
@@ -225,6 +228,32 @@ pub(in crate::config) fn suggest_hosts(text: &str) -> String {
         }
     });
     hosts.collect::<Vec<_>>().join(", ")
+}
+
+/// A host in lower case, without port and trailing dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    Exact(String),
+    /// `*.example.org` as `.example.org`: any host that ends with it, and is longer.
+    Suffix(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPattern {
+    Exact(String),
+    /// `/prefix/*` as `/prefix/`: any path that begins with it. `/*` is `/`: any path.
+    Prefix(String),
+    /// `/users/{id}/posts`: the same number of segments, each equal or a parameter.
+    Template(Vec<Segment>),
+    /// `~^/v[0-9]+/`: any path in which it is found. Boxed, since it is large.
+    Regex(Box<PathRegex>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    Literal(String),
+    /// `{id}`: any segment that is not empty.
+    Parameter(String),
 }
 
 #[cfg(test)]

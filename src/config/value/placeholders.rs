@@ -1,15 +1,18 @@
 //! Text with placeholders: `/new/{rest}`.
 
 use http::HeaderValue;
+use serde::{Serialize, Serializer};
 
-use super::{
-    Invalid,
-    http::field_value,
-    patterns::{has_dot_segment, is_percent_encoded},
-};
-use crate::config::{
-    model::{FieldText, Placeholder, PlaceholderText, REST, TextPart},
-    nearest::nearest,
+use crate::{
+    api_keys::KeyField,
+    config::{
+        nearest::nearest,
+        value::{
+            Invalid,
+            http::field_value,
+            patterns::{has_dot_segment, is_percent_encoded},
+        },
+    },
 };
 
 /// The placeholders that a setting may have: those of every request, and the captures of the route's path.
@@ -313,6 +316,91 @@ const PATHS: [&str; 10] = [
     "req(:path)",
     "pathq",
 ];
+
+/// Text such as `/new/{rest}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceholderText {
+    /// The text in `proxy.yaml`.
+    pub written: String,
+    pub parts: Vec<TextPart>,
+    /// Whether it is a credential, or a part of it was inserted from outside the file, so that it must not be shown.
+    pub is_secret: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextPart {
+    Literal(String),
+    Placeholder(Placeholder),
+}
+
+/// The value that replaces a placeholder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placeholder {
+    /// `{client_address}`
+    ClientAddress,
+    /// `{user}`
+    User,
+    /// `{customer}`, `{api_key}`, `{plan}`: of the request's API key.
+    OfKey(KeyField),
+    /// `{request_id}`
+    RequestId,
+    /// `{host}`: without port.
+    Host,
+    /// The text that a part of the route's path matched: its index in [`PathPattern::captures`].
+    Capture(usize),
+}
+
+impl Placeholder {
+    /// The placeholders that do not depend on the route's path, by their names.
+    pub const OF_EVERY_REQUEST: [(&'static str, Self); 7] = [
+        ("client_address", Self::ClientAddress),
+        ("user", Self::User),
+        ("customer", Self::OfKey(KeyField::Customer)),
+        ("api_key", Self::OfKey(KeyField::ApiKey)),
+        ("plan", Self::OfKey(KeyField::Plan)),
+        ("request_id", Self::RequestId),
+        ("host", Self::Host),
+    ];
+}
+
+impl PlaceholderText {
+    /// The whole text, if it is the same for every request.
+    pub fn constant(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [TextPart::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it has this placeholder.
+    pub fn has(&self, placeholder: Placeholder) -> bool {
+        self.parts.contains(&TextPart::Placeholder(placeholder))
+    }
+}
+
+impl Serialize for PlaceholderText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.written)
+    }
+}
+
+/// The name of the text that the `*` at the end of a path matches.
+pub const REST: &str = "rest";
+
+/// The value of a field, which is left out where its text is empty for a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldText {
+    pub text: PlaceholderText,
+    /// The value, if it is the same for every request.
+    pub constant: Option<HeaderValue>,
+}
+
+impl Serialize for FieldText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(to)
+    }
+}
 
 #[cfg(test)]
 mod tests {

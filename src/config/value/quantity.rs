@@ -5,8 +5,9 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::Invalid;
 use crate::config::{
-    model::{CalendarUnit, Quota, Rate, Window, format_duration, format_size},
     nearest::nearest,
+    value::rate::{CalendarUnit, Quota, Rate, Window},
+    written::format::{format_duration, format_size},
 };
 
 /// The longest duration that a configuration may hold.

@@ -1,7 +1,8 @@
 //! Templates of bodies.
 
-use super::Invalid;
-use crate::config::{model::TemplatePart, nearest::suggestion};
+use serde::Serialize;
+
+use crate::config::{nearest::suggestion, value::Invalid};
 
 const PLACEHOLDERS: [&str; 3] = ["retry_after", "policy", "limit"];
 
@@ -40,6 +41,19 @@ fn placeholder(name: &str) -> Result<TemplatePart, Invalid> {
             })
         }
     }
+}
+
+/// A piece of a body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TemplatePart {
+    Text(String),
+    /// Whole seconds, rounded up; `null` if no wait helps.
+    RetryAfter,
+    /// The policy's name.
+    Policy,
+    /// The limit that was reached, in units.
+    Limit,
 }
 
 #[cfg(test)]

@@ -8,13 +8,8 @@ use percent_encoding::percent_decode_str;
 use rustls::pki_types::ServerName;
 use url::{ParseError, Url};
 
-use super::{
-    Invalid,
-    network::{is_domain, is_host},
-    quantity::whole_number,
-};
 use crate::{
-    config::model::{Endpoint, endpoint_name},
+    config::value::{Invalid, network::is_host, quantity::whole_number},
     jwt_keys::provider_url,
 };
 
@@ -131,70 +126,6 @@ fn socket_url_error(url: &Url) -> Option<&'static str> {
 
 fn is_database(text: &str) -> bool {
     whole_number(text).is_some_and(|number| number <= MAX_DATABASE)
-}
-
-/// Reads `http://HOST[:PORT]` or `https://HOST[:PORT]`, as an endpoint of weight 1.
-pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
-    let expected = "write http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:3000";
-    let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
-    if text.starts_with("unix:") || text.starts_with("http://unix:") {
-        return Err(Invalid::new("is a Unix socket, but upstreams are reached over TCP")
-            .expected("let the service listen on an address, such as http://127.0.0.1:3000"));
-    }
-    if !text.contains("://") {
-        let invalid = invalid("is not a URL");
-        let port = text.strip_prefix(':').unwrap_or(text);
-        return Err(match () {
-            () if text.starts_with('/') => invalid,
-            () if port.parse::<u16>().is_ok() => {
-                invalid.suggestion(format!("did you mean `http://127.0.0.1:{port}`?"))
-            }
-            () => invalid.suggestion(format!("did you mean `http://{text}`?")),
-        });
-    }
-    let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
-    let other_scheme = || invalid("has a scheme other than http and https");
-    let suggested = |scheme: &str| {
-        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
-        other_scheme().suggestion(format!("did you mean `{scheme}://{rest}`?"))
-    };
-    let is_https = match url.scheme_str() {
-        Some("http") => false,
-        Some("https") => true,
-        Some("tcp" | "h2c" | "h2" | "ws" | "grpc") => return Err(suggested("http")),
-        Some("tls" | "ssl" | "wss" | "grpcs") => return Err(suggested("https")),
-        _ => return Err(other_scheme()),
-    };
-    let authority = url.authority().ok_or_else(|| invalid("has no host"))?.clone();
-    if url.path() != "/" || url.query().is_some() || text.contains('#') {
-        return Err(invalid("has more than a host and a port: the path always comes from the request")
-            .suggestion(format!(
-                "did you mean `{}://{authority}`?",
-                if is_https { "https" } else { "http" }
-            )));
-    }
-    if authority.as_str().contains('@') {
-        return Err(invalid("has a user name, which is not sent to upstreams"));
-    }
-    let host = authority.host();
-    // A dot at the end says that a name is complete: no search domain is tried.
-    let is_complete_name = |name: &str| is_domain(name) && name.bytes().any(|b| b.is_ascii_alphabetic());
-    if !is_host(host) && !host.strip_suffix('.').is_some_and(is_complete_name) {
-        return Err(invalid("has a host that is neither a name nor an address"));
-    }
-    if is_https && server_name(host.trim_matches(['[', ']'])).is_err() {
-        return Err(invalid("has a host that no certificate can be for"));
-    }
-    let port = match authority.as_str().get(host.len()..).unwrap_or_default() {
-        "" if is_https => 443,
-        "" => 80,
-        port => match port.strip_prefix(':').map(str::parse::<u16>) {
-            Some(Ok(port)) if port > 0 => port,
-            _ => return Err(invalid("has an invalid port")),
-        },
-    };
-    let url = endpoint_name(text).parse().map_err(|_| invalid("is not a URL"))?;
-    Ok(Endpoint { url, authority, port, weight: 1, drain: false })
 }
 
 /// Reads a name or an address that the certificate of a server can be for.
@@ -355,73 +286,6 @@ mod tests {
         let help = |text| redis_url(text).unwrap_err().help(true).unwrap();
         assert!(help("redis://:p/w@host").contains("/ as %2F"));
         assert!(!help("redis://host:x").contains("%2F"));
-    }
-
-    #[test]
-    fn endpoints_are_a_host_and_a_port() {
-        for (text, authority, port) in [
-            ("http://127.0.0.1:3000", "127.0.0.1:3000", 3000),
-            ("http://orders.internal", "orders.internal", 80),
-            ("http://orders_1:81/", "orders_1:81", 81),
-            ("HTTP://Orders:81", "Orders:81", 81),
-            ("http://[::1]:3000", "[::1]:3000", 3000),
-            ("http://[::1]", "[::1]", 80),
-            ("https://orders_1.internal", "orders_1.internal", 443),
-            ("https://[::1]:8443", "[::1]:8443", 8443),
-            ("HTTPS://10.0.0.7", "10.0.0.7", 443),
-        ] {
-            let endpoint = endpoint_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
-            assert_eq!((endpoint.authority.as_str(), endpoint.port), (authority, port), "{text}");
-            assert_eq!(endpoint.url.path(), "/");
-        }
-    }
-
-    #[test]
-    fn an_endpoint_has_one_name_however_it_is_spelled() {
-        for (text, name) in [
-            ("HTTP://Orders:80/", "http://orders"),
-            ("http://orders:443", "http://orders:443"),
-            ("https://Orders.Example:443", "https://orders.example"),
-            ("http://10.0.0.7:080", "http://10.0.0.7"),
-            ("http://Orders.1:81", "http://orders.1:81"),
-            ("http://[0:0:0:0:0:0:0:1]:3000", "http://[::1]:3000"),
-            ("https://[2001:DB8::1]", "https://[2001:db8::1]"),
-        ] {
-            assert_eq!(endpoint_url(text).unwrap().base_url(), name, "{text}");
-        }
-    }
-
-    #[test]
-    fn other_endpoints_are_refused() {
-        for (text, reason) in [
-            ("https://-orders", "certificate"),
-            ("ftp://orders", "scheme"),
-            ("orders:80", "not a URL"),
-            ("127.0.0.1:3000", "not a URL"),
-            ("http://", "not a URL"),
-            ("http://a b", "not a URL"),
-            ("http://orders/v1", "path"),
-            ("http://orders?x", "path"),
-            ("http://orders#x", "path"),
-            ("http://user:word@orders", "user name"),
-            ("http://orders:0", "port"),
-            ("http://orders:99999", ""),
-            ("http://orders:", "port"),
-            ("http://:80", ""),
-            ("http://[::1", ""),
-            ("http://[x]:80", ""),
-            ("http://[::1].example:80", "port"),
-            ("http://127.0.0.999", "neither"),
-            ("http://a..b", "neither"),
-            ("http://a%20b", ""),
-        ] {
-            let error = endpoint_url(text).unwrap_err();
-            assert!(error.reason.contains(reason), "{text}: {error:?}");
-        }
-        let suggestion = endpoint_url("localhost:3000").unwrap_err().help(false).unwrap();
-        assert_eq!(suggestion, "did you mean `http://localhost:3000`?");
-        let suggestion = endpoint_url("wss://orders:8443").unwrap_err().help(false).unwrap();
-        assert_eq!(suggestion, "did you mean `https://orders:8443`?");
     }
 
     #[test]

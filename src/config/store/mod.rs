@@ -1,0 +1,3 @@
+//! `store`: where limits are kept.
+
+pub(in crate::config) mod settings;

@@ -1,0 +1,3 @@
+//! `access_log`, `log`, `tracing`.
+
+pub(in crate::config) mod settings;
