@@ -103,7 +103,15 @@ pub fn settings(input: TokenStream) -> TokenStream {
 /// Declares the words of a setting. A variant is written in snake_case, or as `#[word("client-cert")]` says.
 #[proc_macro_derive(Word, attributes(word))]
 pub fn word(input: TokenStream) -> TokenStream {
-    word::derive(&parse_macro_input!(input as DeriveInput))
+    word::word(&parse_macro_input!(input as DeriveInput))
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
+/// Makes `ALL`, and `name`: the label of a metric. A variant is written in snake_case, or as `#[label("lease")]` says.
+#[proc_macro_derive(Label, attributes(label))]
+pub fn label(input: TokenStream) -> TokenStream {
+    word::label(&parse_macro_input!(input as DeriveInput))
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }

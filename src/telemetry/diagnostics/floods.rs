@@ -49,9 +49,9 @@ impl Closed {
 impl fmt::Display for Closed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = Http2Abuse::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
-        for (place, ((_, name), count)) in counted.enumerate() {
+        for (place, (abuse, count)) in counted.enumerate() {
             let separator = if place == 0 { "" } else { ", " };
-            write!(out, "{separator}{name} {count}")?;
+            write!(out, "{separator}{} {count}", abuse.name())?;
         }
         Ok(())
     }

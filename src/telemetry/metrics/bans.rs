@@ -4,20 +4,16 @@ use std::sync::atomic::AtomicU64;
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
+use tollgate_derive::Label;
 
 use super::{Counter, names::MAX_RETIRED_NAMES};
 
 /// The verdict of a ban on a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum BanVerdict {
     Denied,
     /// A shadow rule would have denied it.
     ShadowDenied,
-}
-
-impl BanVerdict {
-    pub(super) const ALL: [(Self, &'static str); 2] =
-        [(Self::Denied, "denied"), (Self::ShadowDenied, "shadow_denied")];
 }
 
 /// The numbers of active bans.

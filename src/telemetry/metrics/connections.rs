@@ -4,11 +4,12 @@ use std::fmt;
 
 use ipnet::IpNet;
 use prometheus_client::encoding::DescriptorEncoder;
+use tollgate_derive::Label;
 
 use super::families::counters_by_reason;
 
 /// Why a client connection is closed immediately.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum ConnectionRefusal {
     /// `client_limits.connections` are open, and none can be closed to make room.
     Connections,
@@ -18,21 +19,8 @@ pub enum ConnectionRefusal {
     Banned,
 }
 
-impl ConnectionRefusal {
-    pub(super) const ALL: [(Self, &'static str); 3] = [
-        (Self::Connections, "connections"),
-        (Self::ConnectionsPerAddress, "connections_per_address"),
-        (Self::Banned, "banned"),
-    ];
-
-    /// `connections_per_address`
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-}
-
 /// Why an idle client connection is closed early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum IdleClosure {
     /// `client_limits.connections` were open, and it made room for another.
     Replaced,
@@ -40,13 +28,8 @@ pub enum IdleClosure {
     Banned,
 }
 
-impl IdleClosure {
-    pub(super) const ALL: [(Self, &'static str); 2] =
-        [(Self::Replaced, "replaced"), (Self::Banned, "banned")];
-}
-
 /// HTTP/2 traffic that only costs the server work: the connection is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum Http2Abuse {
     /// Requests that are reset immediately (CVE-2023-44487).
     RapidResets,
@@ -55,19 +38,6 @@ pub enum Http2Abuse {
     /// Rejected by hyper (ENHANCE_YOUR_CALM): endless CONTINUATION, tiny or empty DATA, resets before a request is
     /// accepted.
     ExcessiveLoad,
-}
-
-impl Http2Abuse {
-    pub(in crate::telemetry) const ALL: [(Self, &'static str); 3] = [
-        (Self::RapidResets, "rapid_resets"),
-        (Self::EmptyFrames, "empty_frames"),
-        (Self::ExcessiveLoad, "excessive_load"),
-    ];
-
-    /// `rapid_resets`
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
 }
 
 /// The distribution of client connections over addresses.
@@ -85,7 +55,12 @@ pub(super) fn expose_refused(
     out: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let help = "Client connections closed at once, by reason";
-    counters_by_reason(out, "tollgate_connections_refused", help, &ConnectionRefusal::ALL, refused)
+    counters_by_reason(
+        out,
+        "tollgate_connections_refused",
+        help,
+        ConnectionRefusal::ALL.map(|reason| (reason.name(), refused(reason))),
+    )
 }
 
 pub(super) fn expose_idle_closed(
@@ -93,7 +68,12 @@ pub(super) fn expose_idle_closed(
     out: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let help = "Idle client connections closed before their time, by reason";
-    counters_by_reason(out, "tollgate_idle_connections_closed", help, &IdleClosure::ALL, closed)
+    counters_by_reason(
+        out,
+        "tollgate_idle_connections_closed",
+        help,
+        IdleClosure::ALL.map(|reason| (reason.name(), closed(reason))),
+    )
 }
 
 pub(super) fn expose_http2_abuse(
@@ -101,5 +81,10 @@ pub(super) fn expose_http2_abuse(
     out: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let help = "HTTP/2 connections closed because the client only wore the server out, by what it did";
-    counters_by_reason(out, "tollgate_http2_abuse", help, &Http2Abuse::ALL, closed)
+    counters_by_reason(
+        out,
+        "tollgate_http2_abuse",
+        help,
+        Http2Abuse::ALL.map(|reason| (reason.name(), closed(reason))),
+    )
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
+use tollgate_derive::Label;
 
 use super::{
     Counter,
@@ -17,7 +18,7 @@ pub struct CutOff {
 }
 
 /// The body that the proxy waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum CutOffBody {
     /// The client had to send it.
     Request,
@@ -27,13 +28,8 @@ pub enum CutOffBody {
     Tunnel,
 }
 
-impl CutOffBody {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Request, "request"), (Self::Response, "response"), (Self::Tunnel, "tunnel")];
-}
-
 /// Why the proxy stopped waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum CutOffReason {
     /// Nothing was received or read for `client_limits.idle_timeout`.
     IdleTimeout,
@@ -43,20 +39,6 @@ pub enum CutOffReason {
     MaxConnectionsPerAddress,
     /// Too many bytes were buffered in total, and more for this address than for any other.
     Memory,
-}
-
-impl CutOffReason {
-    const ALL: [(Self, &'static str); 4] = [
-        (Self::IdleTimeout, "idle_timeout"),
-        (Self::MinRate, "min_rate"),
-        (Self::MaxConnectionsPerAddress, "max_connections_per_address"),
-        (Self::Memory, "memory"),
-    ];
-
-    /// The setting: `min_rate`. `memory` is not a setting.
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
 }
 
 /// The aborted requests of one worker.
@@ -72,10 +54,10 @@ impl CutOffMetrics {
 pub(super) fn expose(cut_off: impl Fn(CutOff) -> u64, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Requests ended because their clients sent or read too slowly, by body and by setting";
     let mut family = counter(out, "tollgate_requests_cut_off", help)?;
-    for (body, body_name) in CutOffBody::ALL {
-        for (reason, reason_name) in CutOffReason::ALL {
+    for body in CutOffBody::ALL {
+        for reason in CutOffReason::ALL {
             let value = cut_off(CutOff { body, reason });
-            count(&mut family, [("body", body_name), ("reason", reason_name)], value)?;
+            count(&mut family, [("body", body.name()), ("reason", reason.name())], value)?;
         }
     }
     Ok(())

@@ -48,8 +48,8 @@ impl Metrics {
         let (name, help) = ("tollgate_upstream_connections", "Connections to upstreams, by state");
         let mut family = gauge(out, name, help)?;
         for upstream in totals.upstreams.keys() {
-            for (state, name) in PoolState::ALL {
-                let labels = [("upstream", upstream.as_str()), ("state", name)];
+            for state in PoolState::ALL {
+                let labels = [("upstream", upstream.as_str()), ("state", state.name())];
                 let value = self.upstream_connections(upstream, state);
                 family.encode_family(&labels)?.encode_gauge(&value)?;
             }
@@ -60,9 +60,9 @@ impl Metrics {
     fn bans(&self, totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = counter(out, "tollgate_ban_denials", "Requests that bans denied, by rule")?;
         for (ban, BanRow(counters)) in &totals.bans {
-            for (verdict, name) in BanVerdict::ALL {
+            for verdict in BanVerdict::ALL {
                 let value = counters[verdict as usize].value();
-                count(&mut family, [("ban", ban.as_str()), ("verdict", name)], value)?;
+                count(&mut family, [("ban", ban.as_str()), ("verdict", verdict.name())], value)?;
             }
         }
         let mut family = counter(out, "tollgate_bans_issued", "Bans issued by this instance, by rule")?;
@@ -103,9 +103,9 @@ impl Metrics {
             )?;
         }
         let mut family = counter(out, "tollgate_store_errors", "Batches without a reply, by cause")?;
-        for (failure, name) in StoreFailure::ALL {
+        for failure in StoreFailure::ALL {
             let value = sum(&|connection| connection.failures[failure as usize].value());
-            count(&mut family, [("kind", name)], value)?;
+            count(&mut family, [("kind", failure.name())], value)?;
         }
         let discarded = sum(&|connection| connection.discarded.value());
         let help = "Limits dropped because their times were in the future";
@@ -259,10 +259,11 @@ impl Totals {
         let help = "Decisions of policies, by where they were made";
         let mut family = counter(out, "tollgate_decisions", help)?;
         for (policy, row) in &self.policies {
-            for (verdict, name) in VerdictLabel::ALL {
-                for (source, place) in SourceLabel::ALL {
+            for verdict in VerdictLabel::ALL {
+                for source in SourceLabel::ALL {
                     let counted = &row.decisions[verdict as usize][source as usize];
-                    let labels = [("policy", policy.as_str()), ("verdict", name), ("source", place)];
+                    let labels =
+                        [("policy", policy.as_str()), ("verdict", verdict.name()), ("source", source.name())];
                     count(&mut family, labels, counted.value())?;
                 }
             }
@@ -274,8 +275,8 @@ impl Totals {
         let help = "Units of costs that responses tell, by what became of them";
         let mut family = counter(out, "tollgate_cost_units", help)?;
         for (policy, row) in &self.policies {
-            for (label, name) in UnitsLabel::ALL {
-                let labels = [("policy", policy.as_str()), ("kind", name)];
+            for label in UnitsLabel::ALL {
+                let labels = [("policy", policy.as_str()), ("kind", label.name())];
                 count(&mut family, labels, row.units[label as usize].value())?;
             }
         }
@@ -296,8 +297,8 @@ impl Totals {
         let help = "Requests to upstreams, by outcome";
         let mut family = counter(out, "tollgate_upstream_requests", help)?;
         for (upstream, row) in &self.upstreams {
-            for (outcome, name) in AttemptOutcome::ALL {
-                let labels = [("upstream", upstream.as_str()), ("result", name)];
+            for outcome in AttemptOutcome::ALL {
+                let labels = [("upstream", upstream.as_str()), ("result", outcome.name())];
                 count(&mut family, labels, row.requests[outcome as usize].value())?;
             }
         }

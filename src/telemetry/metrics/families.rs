@@ -35,13 +35,12 @@ pub(super) fn count<const N: usize>(
 }
 
 /// Writes a family of counters with one label: `reason`.
-pub(super) fn counters_by_reason<R: Copy>(
+pub(super) fn counters_by_reason(
     out: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    reasons: &[(R, &str)],
-    value: impl Fn(R) -> u64,
+    counts: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> fmt::Result {
     let mut family = counter(out, name, help)?;
-    reasons.iter().try_for_each(|&(reason, label)| count(&mut family, [("reason", label)], value(reason)))
+    counts.into_iter().try_for_each(|(reason, value)| count(&mut family, [("reason", reason)], value))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
+use tollgate_derive::Label;
 
 use super::{
     Counter,
@@ -10,7 +11,7 @@ use super::{
 };
 
 /// Why a TLS handshake with a client failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum HandshakeFailure {
     /// No TLS version is supported by both sides.
     NoSharedVersion,
@@ -32,27 +33,8 @@ pub enum HandshakeFailure {
     Timeout,
 }
 
-impl HandshakeFailure {
-    pub(super) const ALL: [(Self, &'static str); 9] = [
-        (Self::NoSharedVersion, "no_shared_version"),
-        (Self::NoSharedParameters, "no_shared_parameters"),
-        (Self::UnknownName, "unknown_name"),
-        (Self::RefusedCertificate, "refused_certificate"),
-        (Self::ClientCertificate, "client_certificate"),
-        (Self::PlainHttp, "plain_http"),
-        (Self::Malformed, "malformed"),
-        (Self::Closed, "closed"),
-        (Self::Timeout, "timeout"),
-    ];
-
-    /// `no_shared_version`.
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-}
-
 /// Why the PROXY header of a connection was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum ProxyHeaderFailure {
     /// The peer is not a trusted proxy.
     Untrusted,
@@ -61,20 +43,6 @@ pub enum ProxyHeaderFailure {
     Malformed,
     /// The connection was closed or timed out before the header was complete.
     Incomplete,
-}
-
-impl ProxyHeaderFailure {
-    pub(super) const ALL: [(Self, &'static str); 4] = [
-        (Self::Untrusted, "untrusted"),
-        (Self::Missing, "missing"),
-        (Self::Malformed, "malformed"),
-        (Self::Incomplete, "incomplete"),
-    ];
-
-    /// `untrusted`.
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
 }
 
 /// A completed TLS handshake.
@@ -131,11 +99,11 @@ pub(super) fn expose(
         count(&mut family, [("version", version), ("resumed", resumed)], value)?;
     }
     let help = "TLS handshakes with clients that failed, by reason";
-    counters_by_reason(out, "tollgate_tls_handshake_failures", help, &HandshakeFailure::ALL, |reason| {
-        sum(&|openings| openings.handshake_failures(reason))
-    })?;
+    let failed =
+        |reason: HandshakeFailure| (reason.name(), sum(&|openings| openings.handshake_failures(reason)));
+    counters_by_reason(out, "tollgate_tls_handshake_failures", help, HandshakeFailure::ALL.map(failed))?;
     let help = "Client connections closed because of their PROXY header, by reason";
-    counters_by_reason(out, "tollgate_proxy_header_failures", help, &ProxyHeaderFailure::ALL, |reason| {
-        sum(&|openings| openings.proxy_header_failures(reason))
-    })
+    let refused =
+        |reason: ProxyHeaderFailure| (reason.name(), sum(&|openings| openings.proxy_header_failures(reason)));
+    counters_by_reason(out, "tollgate_proxy_header_failures", help, ProxyHeaderFailure::ALL.map(refused))
 }

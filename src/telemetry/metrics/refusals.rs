@@ -4,11 +4,12 @@ use std::fmt;
 
 use http::StatusCode;
 use prometheus_client::encoding::DescriptorEncoder;
+use tollgate_derive::Label;
 
-use super::families::{count, counter};
+use super::families::counters_by_reason;
 
 /// Why a request is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum Refusal {
     /// Malformed or ambiguous HTTP, or an incomplete body.
     Malformed,
@@ -40,43 +41,37 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const ALL: [(Self, &'static str, StatusCode); 14] = [
-        (Self::Malformed, "malformed", StatusCode::BAD_REQUEST),
-        (Self::NoCredential, "no_credential", StatusCode::UNAUTHORIZED),
-        (Self::WrongCredential, "wrong_credential", StatusCode::UNAUTHORIZED),
-        (Self::ExpiredCredential, "expired_credential", StatusCode::UNAUTHORIZED),
-        (Self::UnjudgedCredential, "unjudged_credential", StatusCode::UNAUTHORIZED),
-        (Self::Address, "address", StatusCode::FORBIDDEN),
-        (Self::Origin, "origin", StatusCode::FORBIDDEN),
-        (Self::Timeout, "timeout", StatusCode::REQUEST_TIMEOUT),
-        (Self::BodyTooLarge, "body_too_large", StatusCode::PAYLOAD_TOO_LARGE),
-        (Self::UriTooLong, "uri_too_long", StatusCode::URI_TOO_LONG),
-        (Self::Expectation, "expectation", StatusCode::EXPECTATION_FAILED),
-        (Self::HeadTooLarge, "head_too_large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-        (Self::NotImplemented, "not_implemented", StatusCode::NOT_IMPLEMENTED),
-        (Self::Version, "version", StatusCode::HTTP_VERSION_NOT_SUPPORTED),
-    ];
-
     /// The reason for a response of the proxy with this status. `None` for those that have several reasons, and for other
     /// statuses.
     pub fn of(status: StatusCode) -> Option<Self> {
-        let mut found = Self::ALL.iter().filter(|(.., of)| *of == status).map(|(refusal, ..)| *refusal);
+        let mut found = Self::ALL.into_iter().filter(|refusal| refusal.status() == status);
         found.next().filter(|_| found.next().is_none())
     }
 
     /// The status of the response.
     pub fn status(self) -> StatusCode {
-        Self::ALL[self as usize].2
+        match self {
+            Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::NoCredential
+            | Self::WrongCredential
+            | Self::ExpiredCredential
+            | Self::UnjudgedCredential => StatusCode::UNAUTHORIZED,
+            Self::Address | Self::Origin => StatusCode::FORBIDDEN,
+            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UriTooLong => StatusCode::URI_TOO_LONG,
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+            Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        }
     }
 }
 
 pub(super) fn expose(refused: impl Fn(Refusal) -> u64, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Requests refused for what they are, neither by a policy nor by a ban, by reason";
-    let mut family = counter(out, "tollgate_requests_refused", help)?;
-    for (refusal, reason, _) in Refusal::ALL {
-        count(&mut family, [("reason", reason)], refused(refusal))?;
-    }
-    Ok(())
+    let counts = Refusal::ALL.map(|refusal| (refusal.name(), refused(refusal)));
+    counters_by_reason(out, "tollgate_requests_refused", help, counts)
 }
 
 #[cfg(test)]
@@ -85,11 +80,11 @@ mod tests {
 
     #[test]
     fn each_status_has_its_reason() {
-        for (index, (refusal, _, status)) in Refusal::ALL.into_iter().enumerate() {
+        for (index, refusal) in Refusal::ALL.into_iter().enumerate() {
+            let status = refusal.status();
             let has_several = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
             let reason = Some(refusal).filter(|_| !has_several);
             assert_eq!((refusal as usize, Refusal::of(status)), (index, reason));
-            assert_eq!(refusal.status(), status);
         }
         assert_eq!(Refusal::of(StatusCode::TOO_MANY_REQUESTS), None);
     }

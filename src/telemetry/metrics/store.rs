@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use tollgate_derive::Label;
+
 use super::{
     Counter,
     histogram::{BatchSize, Histogram, StoreTime},
 };
 
 /// Why a batch failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum StoreFailure {
     Timeout,
     /// Not sent in time, because earlier batches took too long.
@@ -28,21 +30,6 @@ pub enum StoreFailure {
     Rights,
     /// The reply is malformed.
     Protocol,
-}
-
-impl StoreFailure {
-    pub(super) const ALL: [(Self, &'static str); 10] = [
-        (Self::Timeout, "timeout"),
-        (Self::Overdue, "overdue"),
-        (Self::Connection, "connection"),
-        (Self::BreakerOpen, "breaker_open"),
-        (Self::ReadOnly, "read_only"),
-        (Self::Loading, "loading"),
-        (Self::ClusterDown, "cluster_down"),
-        (Self::OutOfMemory, "out_of_memory"),
-        (Self::Rights, "rights"),
-        (Self::Protocol, "protocol"),
-    ];
 }
 
 /// The counters of one connection to the store.

@@ -136,13 +136,13 @@ impl Totals {
     pub fn upstream(&self, name: &str) -> UpstreamTotals {
         let Some(row) = self.upstreams.get(name) else { return UpstreamTotals::default() };
         let attempts =
-            AttemptOutcome::ALL.iter().map(|&(outcome, name)| (name, row.requests[outcome as usize].value()));
+            AttemptOutcome::ALL.map(|outcome| (outcome.name(), row.requests[outcome as usize].value()));
         let open = |state: PoolState| {
             let pools = self.pools.iter().filter(|(of, _)| of == name);
             pools.map(|(_, pool)| pool.connections(state).value()).sum()
         };
         UpstreamTotals {
-            attempts: attempts.collect(),
+            attempts: attempts.into(),
             retries: row.retries.iter().map(Counter::value).sum(),
             active: open(PoolState::Active),
             idle: open(PoolState::Idle),

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
+use tollgate_derive::Label;
 
 use super::{
     BanVerdict, Counter, CutOffMetrics, Gauge, ServerErrorSource,
@@ -16,7 +17,7 @@ use super::{
 use crate::config::model::RetryReason;
 
 /// The verdict of a policy on a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum VerdictLabel {
     Allowed,
     Denied,
@@ -26,21 +27,13 @@ pub enum VerdictLabel {
     Error,
 }
 
-impl VerdictLabel {
-    pub(super) const ALL: [(Self, &'static str); 4] = [
-        (Self::Allowed, "allowed"),
-        (Self::Denied, "denied"),
-        (Self::ShadowDenied, "shadow_denied"),
-        (Self::Error, "error"),
-    ];
-}
-
 /// Where a decision was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum SourceLabel {
     /// In the store.
     Store,
     /// In this instance, from its slice of the quota.
+    #[label("lease")]
     Slice,
     /// In this worker, from a remembered denial.
     LocalDenial,
@@ -48,22 +41,8 @@ pub enum SourceLabel {
     Fallback,
 }
 
-impl SourceLabel {
-    pub(super) const ALL: [(Self, &'static str); 4] = [
-        (Self::Store, "store"),
-        (Self::Slice, "lease"),
-        (Self::LocalDenial, "local_denial"),
-        (Self::Fallback, "fallback"),
-    ];
-
-    /// `local_denial`
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-}
-
 /// The outcome of one attempt at an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum AttemptOutcome {
     /// A response with any status.
     Ok,
@@ -79,26 +58,11 @@ pub enum AttemptOutcome {
     Cancelled,
 }
 
-impl AttemptOutcome {
-    pub(super) const ALL: [(Self, &'static str); 6] = [
-        (Self::Ok, "ok"),
-        (Self::ConnectError, "connect_error"),
-        (Self::Timeout, "timeout"),
-        (Self::Overloaded, "overloaded"),
-        (Self::Error, "error"),
-        (Self::Cancelled, "cancelled"),
-    ];
-}
-
 /// The state of a connection to an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub enum PoolState {
     Active,
     Idle,
-}
-
-impl PoolState {
-    pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Active, "active"), (Self::Idle, "idle")];
 }
 
 // Rows are aligned to cache lines: two workers' rows may be neighbours in memory, and a cache line that two cores write
@@ -129,7 +93,7 @@ pub(super) struct PolicyRow {
 }
 
 /// What became of units of a cost that the response tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub(super) enum UnitsLabel {
     /// Taken before the response.
     Reserved,
@@ -139,15 +103,6 @@ pub(super) enum UnitsLabel {
     Refunded,
     /// Charged beyond what was reserved.
     Excess,
-}
-
-impl UnitsLabel {
-    pub(super) const ALL: [(Self, &'static str); 4] = [
-        (Self::Reserved, "reserved"),
-        (Self::Charged, "charged"),
-        (Self::Refunded, "refunded"),
-        (Self::Excess, "excess"),
-    ];
 }
 
 #[derive(Debug, Default)]
