@@ -10,7 +10,7 @@ use super::{
     distribution::{Knee, PeakDistribution},
     evidence::{Appearance, KeyEvidence},
     limits::{is_estimated, limit, needed},
-    measure::PolicyPeaks,
+    measure::MeasuredPolicy,
     peaks::KeyPeaks,
     verify::Verified,
 };
@@ -29,7 +29,7 @@ pub(super) struct PolicyDraft {
     /// The routes that it is for, by their index.
     pub(super) uses: Vec<usize>,
     pub(super) key: KeyRecipe,
-    pub(super) scope: PolicyPeaks,
+    pub(super) scope: MeasuredPolicy,
     /// In ascending order.
     pub(super) windows: Vec<Duration>,
     /// For each window.
@@ -55,7 +55,7 @@ impl PolicyDraft {
         name: String,
         (route, methods, uses): (String, Vec<Method>, Vec<usize>),
         (key, windows): (&KeyRecipe, &[Duration]),
-        scope: PolicyPeaks,
+        scope: MeasuredPolicy,
         spare: f64,
         is_spread: bool,
     ) -> Self {

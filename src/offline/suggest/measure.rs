@@ -29,13 +29,13 @@ const FIRST_RELEASE: usize = 16 << 20;
 
 /// The peaks of the keys of one policy.
 #[derive(Debug, Default)]
-pub(super) struct PolicyPeaks {
+pub(super) struct MeasuredPolicy {
     pub(super) keys: IndexMap<CompactString, KeyPeaks, RandomState>,
     /// Number of requests without a key, since the log does not have its parts.
     pub(super) not_in_log: u64,
 }
 
-impl PolicyPeaks {
+impl MeasuredPolicy {
     /// Number of requests that were counted.
     pub(super) fn requests(&self) -> u64 {
         self.keys.values().map(|key| key.requests).sum()
@@ -46,7 +46,7 @@ impl PolicyPeaks {
 #[derive(Debug)]
 pub(super) struct Measured {
     /// For each list of `uses` in [`measure`].
-    pub(super) scopes: Vec<PolicyPeaks>,
+    pub(super) scopes: Vec<MeasuredPolicy>,
     /// The requests that reached a route.
     pub(super) requests: u64,
     /// The times of the first and the last request, in microseconds.
@@ -82,7 +82,7 @@ pub(super) async fn measure(
     set_policies(&mut config, (0..uses.len()).map(policy).collect(), uses);
     let mut measuring = Measuring {
         windows: windows.iter().map(|window| window.as_micros() as i64).collect(),
-        scopes: uses.iter().map(|_| PolicyPeaks::default()).collect(),
+        scopes: uses.iter().map(|_| MeasuredPolicy::default()).collect(),
         time: 0,
         first: None,
         requests: 0,
@@ -114,7 +114,7 @@ pub(super) fn set_policies(config: &mut Config, policies: Vec<Arc<Policy>>, uses
 struct Measuring {
     /// In microseconds.
     windows: Vec<i64>,
-    scopes: Vec<PolicyPeaks>,
+    scopes: Vec<MeasuredPolicy>,
     /// Of the request.
     time: i64,
     first: Option<i64>,

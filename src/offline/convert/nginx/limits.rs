@@ -8,7 +8,7 @@ use super::{
     state::{RewriteState, Seen},
     syntax::Directive,
     unconverted,
-    values::{TextPart, parts},
+    values::{VariablePart, parts},
 };
 use crate::offline::convert::{
     condition::RequestCondition,
@@ -273,8 +273,8 @@ pub(super) fn recipe(text: &str, state: &RewriteState<'_>) -> Result<Recipe, Str
     let (mut words, mut unknown): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for part in parts(text) {
         match part {
-            TextPart::Literal(text) => recipe.constant += &text,
-            TextPart::Variable(name) => match variable_key(&name, state) {
+            VariablePart::Literal(text) => recipe.constant += &text,
+            VariablePart::Variable(name) => match variable_key(&name, state) {
                 Some((word, note)) => {
                     recipe.notes.extend(note);
                     if !words.contains(&word) {

@@ -44,14 +44,14 @@ pub(super) fn size(text: &str) -> Option<String> {
 
 /// A part of a text with variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TextPart {
+pub(super) enum VariablePart {
     Literal(String),
     /// Its name, without `$`.
     Variable(String),
 }
 
 /// Splits a text at its variables, `$name` and `${name}`.
-pub(super) fn parts(text: &str) -> Vec<TextPart> {
+pub(super) fn parts(text: &str) -> Vec<VariablePart> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -74,19 +74,19 @@ pub(super) fn parts(text: &str) -> Vec<TextPart> {
             continue;
         }
         if !literal.is_empty() {
-            parts.push(TextPart::Literal(std::mem::take(&mut literal)));
+            parts.push(VariablePart::Literal(std::mem::take(&mut literal)));
         }
-        parts.push(TextPart::Variable(name.to_owned()));
+        parts.push(VariablePart::Variable(name.to_owned()));
         rest = end;
     }
     if !literal.is_empty() {
-        parts.push(TextPart::Literal(literal));
+        parts.push(VariablePart::Literal(literal));
     }
     parts
 }
 
 pub(super) fn has_variable(text: &str) -> bool {
-    parts(text).iter().any(|part| matches!(part, TextPart::Variable(_)))
+    parts(text).iter().any(|part| matches!(part, VariablePart::Variable(_)))
 }
 
 /// The text of a header with Tollgate's placeholders. `Err`: the variable that has no equal.
@@ -94,8 +94,8 @@ pub(super) fn header_text(text: &str) -> Result<String, String> {
     let mut out = String::new();
     for part in parts(text) {
         match part {
-            TextPart::Literal(text) => out += &text.replace('{', "{{").replace('}', "}}"),
-            TextPart::Variable(name) => {
+            VariablePart::Literal(text) => out += &text.replace('{', "{{").replace('}', "}}"),
+            VariablePart::Variable(name) => {
                 out += match name.as_str() {
                     "remote_addr" => "{client_address}",
                     "host" => "{host}",
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn variables() {
-        let variable = |name: &str| TextPart::Variable(name.into());
-        let literal = |text: &str| TextPart::Literal(text.into());
+        let variable = |name: &str| VariablePart::Variable(name.into());
+        let literal = |text: &str| VariablePart::Literal(text.into());
         assert_eq!(parts("a$b/c"), [literal("a"), variable("b"), literal("/c")]);
         assert_eq!(parts("${a}b$c"), [variable("a"), literal("b"), variable("c")]);
         assert_eq!(parts("$ ${x"), [literal("$ ${x")]);

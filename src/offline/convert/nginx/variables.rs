@@ -12,7 +12,7 @@ use super::{
     patterns::{self, ExpressionTexts},
     state::{Groups, RewriteState, between_places},
     syntax::Directive,
-    values::{TextPart, parts},
+    values::{VariablePart, parts},
 };
 use crate::offline::convert::{
     condition::{HostCondition, RequestCondition, Test, ValueKind},
@@ -149,8 +149,8 @@ impl<'d> NginxReader<'d> {
         let unknown = || RequestCondition::unknown(format!("Tollgate does not compare `{text}` so"));
         self.texts(text, state).meets(&|case| {
             let found = case.and_then(|case| match parts(case).as_slice() {
-                [TextPart::Variable(name)] => self.of_request(name, comparison, state),
-                [] | [TextPart::Literal(_)] => comparison.is_met_by(case).map(RequestCondition::from),
+                [VariablePart::Variable(name)] => self.of_request(name, comparison, state),
+                [] | [VariablePart::Literal(_)] => comparison.is_met_by(case).map(RequestCondition::from),
                 _ => None,
             });
             found.unwrap_or_else(unknown)
@@ -159,9 +159,9 @@ impl<'d> NginxReader<'d> {
 
     /// The texts that a text with variables may be. Variables of the request stay in them.
     pub(super) fn texts(&self, text: &str, state: &RewriteState<'d>) -> VariableCases {
-        let of_part = |part: TextPart| match part {
-            TextPart::Literal(text) => VariableCases::of(text),
-            TextPart::Variable(name) => {
+        let of_part = |part: VariablePart| match part {
+            VariablePart::Literal(text) => VariableCases::of(text),
+            VariablePart::Variable(name) => {
                 self.decision(&name, state).unwrap_or_else(|| VariableCases::of(format!("${{{name}}}")))
             }
         };
@@ -454,8 +454,8 @@ impl RewriteState<'_> {
         let mut out = String::new();
         for part in parts(text) {
             match part {
-                TextPart::Literal(text) => out += &literal_path(&text),
-                TextPart::Variable(name) => {
+                VariablePart::Literal(text) => out += &literal_path(&text),
+                VariablePart::Variable(name) => {
                     let nth: Option<usize> = name.parse().ok();
                     let unknown = || format!("Tollgate has no placeholder for `${name}` here");
                     match &self.groups {
