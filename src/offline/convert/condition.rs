@@ -1,4 +1,4 @@
-//! What a rule of another proxy asks of a request.
+//! The condition of a rule of another proxy on a request.
 
 use std::collections::BTreeSet;
 

@@ -58,7 +58,7 @@ impl<'d> Item<'d> {
         SourceLine { file: self.file.to_owned(), line: self.line }
     }
 
-    /// A comment about what this has no equal for.
+    /// A comment that says which part has no equal in Tollgate.
     pub(super) fn note(self, text: impl Into<String>) -> Comment {
         Comment::Unconverted(Note { place: self.place(), text: text.into() })
     }
@@ -122,7 +122,7 @@ impl<'d> Fields<'d> {
         SourceLine { file: self.file.to_owned(), line: self.line }
     }
 
-    /// A comment about what this has no equal for.
+    /// A comment that says which part has no equal in Tollgate.
     pub(super) fn note(&self, text: impl Into<String>) -> Comment {
         Comment::Unconverted(Note { place: self.place(), text: text.into() })
     }

@@ -37,7 +37,7 @@ const ORDER: [&str; 16] = [
 /// A configuration of Tollgate that is being written. Comments may be attached to the whole, and to each entry.
 #[derive(Debug, Default)]
 pub(super) struct ConfigDraft {
-    /// Comments at the head of the file: what belongs to no entry.
+    /// Comments at the head of the file, which belong to no entry.
     pub(super) head: Vec<Comment>,
     pub(super) listeners: Vec<SiteListener>,
     pub(super) sites: Vec<Site>,
@@ -54,7 +54,7 @@ impl ConfigDraft {
     /// Writes the file. Its first comment is `title`. Sections without entries are left out. `front`: the old proxy that
     /// all requests go to, and what it is.
     pub(super) fn finish(mut self, title: &str, front: Option<(&Url, Source)>) -> Conversion {
-        // What is not converted is said, even where no request gets to.
+        // Notes also on parts that no request reaches.
         let mut unsaid = std::mem::take(&mut self.unsaid);
         self.sites.iter().for_each(|site| site::notes(&site.rules, &mut unsaid));
         let mut routes = self.routes();
@@ -163,7 +163,7 @@ impl ConfigDraft {
             let name = route.name.take().map(|name| unique(&name, &mut names));
             let listeners = route.requests.listeners.take().filter(|listeners| listeners.len() < all);
             let mut node = route.written(name, listeners);
-            // What is said of all routes of a rule is said at the first.
+            // A note on all routes of a rule is written at the first.
             node.comments.retain(|comment| comment.note().is_some() || heads.insert(comment.clone()));
             for comment in &mut node.comments {
                 if let Some(note) = comment.note().cloned()
@@ -274,7 +274,7 @@ impl RouteDraft {
             match edit {
                 Edit::Setting("retry" | "timeouts", _) if !forwards => {}
                 Edit::Setting("max_body", _) if refuses => {}
-                // Nothing is known of what the source answers there, not even to a preflight.
+                // The response of the source is unknown there, also to a preflight.
                 Edit::Setting("cors", _) if is_closed => {}
                 Edit::Setting(key, node) => map.set(key, node.clone()),
                 _ => {}

@@ -19,7 +19,7 @@ const OLD: &str = "old-proxy";
 /// Reads the URL of the old proxy: `http` or `https`, a host, and no path.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub(super) fn parse_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("`{text}` is no URL: {error}"))?;
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.username().is_empty();
@@ -132,7 +132,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Says what the old proxy needs.
+    /// Notes the settings that the old proxy needs.
     fn explain_front(&mut self, old: &Url, source: Source) {
         let (name, address) = (source.title(), old.as_str().trim_end_matches('/'));
         let client = match source {

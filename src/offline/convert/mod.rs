@@ -106,7 +106,7 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// A part of a configuration that has no equal in Tollgate, and what to do about it.
+/// A part of a configuration that has no equal in Tollgate, and the advice about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     pub place: SourceLine,
@@ -140,7 +140,7 @@ pub enum ConvertError {
 /// Checks the URL of an old proxy for [`convert`].
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn old_proxy(text: &str) -> Result<Url, String> {
     in_front::parse_url(text)
 }

@@ -334,7 +334,7 @@ fn is_empty(hir: &Hir, is_start: bool) -> bool {
     }
 }
 
-/// What may follow once an expression has matched `byte`: its partial derivatives (Antimirov, 1996).
+/// The partial derivatives of an expression after `byte` (Antimirov, 1996).
 fn behind(hir: &Hir, byte: u8, is_start: bool) -> Vec<Hir> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => Vec::new(),
@@ -408,7 +408,7 @@ pub(super) fn encoded(path: &str) -> String {
 /// An expression of PCRE or RE2 in the syntax of the crate `regex`, in which it means the same.
 ///
 /// # Errors
-/// It uses what that syntax lacks.
+/// It uses features that the syntax lacks.
 pub(super) fn expression(pattern: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut chars = pattern.chars().peekable();
@@ -553,7 +553,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is joined matches what both match.
+        /// A join matches the paths that both match.
         #[test]
         fn the_intersection_is_exact(
             text in "/[ab/]{0,3}",

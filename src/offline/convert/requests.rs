@@ -8,7 +8,7 @@ use super::{
     yaml::Map,
 };
 
-/// What a request must have. All of it must hold.
+/// The conditions on a request. All must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Requests {
     /// `None`: every listener.
@@ -21,7 +21,7 @@ pub(super) struct Requests {
     pub(super) values: BTreeMap<(ValueKind, String), String>,
 }
 
-/// What a test says of requests.
+/// The requests that pass a test, that fail it, and those where Tollgate cannot tell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TestSplit {
     All,
@@ -190,7 +190,7 @@ enum Common {
     Some(BTreeSet<String>),
 }
 
-/// What is in `some` of all, or of `own`.
+/// The intersection of `some` with all, or with `own`.
 fn common(own: Option<&BTreeSet<String>>, some: &BTreeSet<String>) -> Common {
     let Some(own) = own.filter(|_| !some.is_empty()) else {
         return if some.is_empty() { Common::None } else { Common::Some(some.clone()) };

@@ -37,13 +37,13 @@ pub(super) struct RouteDraft {
     pub(super) place: SourceLine,
 }
 
-/// What ends a request.
+/// The end of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RouteEnd {
     Act(RuleResponse),
     /// The source refuses it with this status.
     Refused(u16),
-    /// Tollgate cannot do what the source does: 501.
+    /// Tollgate cannot do the same as the source: 501.
     Closed,
 }
 
@@ -93,7 +93,7 @@ struct World<'r> {
     last: Option<&'r SiteRule>,
 }
 
-/// What rules did to a request so far.
+/// The effects of rules on a request so far.
 #[derive(Debug, Clone, Default)]
 struct RuleEffects {
     name: Option<String>,
@@ -107,14 +107,14 @@ struct Lowering<'a> {
     is_by_address: &'a dyn Fn(&str) -> bool,
 }
 
-/// What has to be known before a rule can be run.
+/// A question that must be decided before a rule can run.
 enum Need {
     Test(Test),
     Addresses(Networks),
 }
 
 impl Region {
-    /// What is known of a test for all of these requests, after these edits.
+    /// The result of a test for all of these requests, after these edits.
     fn truth(&self, test: &Test, addresses: &Networks, edits: &[Edit]) -> Option<Truth> {
         if edits.iter().any(|edit| changes(edit, test)) {
             if let (Test::Path(path), Some(after)) = (test, path_after(&self.requests.path, edits)) {
@@ -179,7 +179,7 @@ impl Region {
     }
 }
 
-/// Whether an edit changes what a test compares.
+/// Whether an edit changes the value that a test compares.
 fn changes(edit: &Edit, test: &Test) -> bool {
     match (edit, test) {
         (Edit::Path(_), Test::Path(_)) => true,
@@ -344,7 +344,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Notes what is done where Tollgate cannot tell whether a condition holds.
+    /// Notes the treatment where Tollgate cannot tell whether a condition holds.
     fn doubted(&mut self, rule: &SiteRule, doubt: Option<Doubt>, what: &str) {
         if let Some(Doubt { text, .. }) = doubt {
             self.state.comments.push(rule.note(&format!("{text}: {what}")));
@@ -417,7 +417,7 @@ impl<'a> Lowering<'a> {
         let mut reached: Vec<RouteDraft> = Vec::new();
         for mut route in self.routes {
             if let Some(at) = reached.iter().position(|earlier| earlier.requests.covers(&route.requests)) {
-                // What is said of its requests is not lost.
+                // Notes on its requests are kept.
                 reached[at].comments.append(&mut route.comments);
                 continue;
             }
@@ -531,7 +531,7 @@ fn joined(requests: Requests, worlds: Vec<World<'_>>) -> RouteDraft {
 }
 
 impl RouteDraft {
-    /// The notes on what has no equal.
+    /// The notes on parts without an equal.
     pub(super) fn notes(&self) -> impl Iterator<Item = &Note> {
         self.comments.iter().filter_map(Comment::note)
     }
@@ -765,7 +765,7 @@ mod tests {
         };
         // All methods count, and only GET is denied: all are limited.
         assert_eq!(on(get(), RequestCondition::ALWAYS), ["{ path: /*, upstream: web, policies: [per-ip] }"]);
-        // All paths count: what is denied is closed, and nothing else is limited.
+        // All paths count: denied requests are closed, and nothing else is limited.
         assert_eq!(
             on(prefix("/api"), RequestCondition::ALWAYS),
             ["{ path: ~^/api, reply: { status: 501 } }", "{ path: /*, upstream: web }"]
@@ -795,7 +795,7 @@ mod tests {
         header: &'static str,
         address: &'static str,
         listener: &'static str,
-        /// What holds of conditions that Tollgate cannot compare.
+        /// The truth of conditions that Tollgate cannot compare.
         secret: bool,
     }
 
@@ -832,7 +832,7 @@ mod tests {
             }
         }
 
-        /// What the source does: the names of its limits, and the upstream, or `None` if it refuses the request.
+        /// The behaviour of the source: the names of its limits, and the upstream, or `None` if it refuses the request.
         fn in_source(&self, rules: &[SiteRule]) -> (Vec<String>, Option<String>) {
             let mut limits = Vec::new();
             for rule in rules.iter().filter(|rule| self.holds(&rule.when)) {
@@ -849,7 +849,7 @@ mod tests {
             (limits, None)
         }
 
-        /// What the first route that matches does.
+        /// The behaviour of the first route that matches.
         fn in_result(&self, routes: &[RouteDraft]) -> (Vec<String>, Option<String>, bool) {
             let is_selected = |route: &&RouteDraft| {
                 let Requests { listeners, hosts, path, methods, values } = &route.requests;

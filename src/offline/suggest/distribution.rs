@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-/// A knee needs at least this many clients below it, so that they show what is usual.
+/// A knee needs at least this many clients below it, so that they show the usual traffic.
 const MIN_BELOW: usize = 20;
-/// A knee has at most this share of all clients above it: the mass of the clients is what the service is for.
+/// A knee has at most this share of all clients above it: the service is for the mass of the clients.
 const MAX_SHARE_ABOVE: f64 = 0.05;
 /// A peak below this is above no knee: from 1 to 3 requests is a ratio of 3, too.
 const MIN_ABOVE: u32 = 10;

@@ -18,7 +18,7 @@ use crate::{
 
 /// The width of the longest bar of a histogram.
 const BAR: usize = 40;
-/// Fewer clients do not show what is usual.
+/// With fewer clients, nothing is usual.
 const FEW_CLIENTS: usize = 30;
 
 /// The upstream and the routes of a configuration: one for each group, with these policies, and one for all other

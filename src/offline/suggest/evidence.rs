@@ -1,4 +1,4 @@
-//! What is known about the clients above a limit: a script, or many people behind one address.
+//! Evidence about the clients above a limit: a script, or many people behind one address.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +25,7 @@ pub(super) struct KeyEvidence {
     users: HashSet<u64>,
 }
 
-/// What a key looks like.
+/// The kind of client behind a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Appearance {
@@ -33,7 +33,7 @@ pub enum Appearance {
     Script,
     /// Many people share the key: an office, a school, a mobile network.
     Shared,
-    /// The log does not have what it takes to tell: user agents or users.
+    /// Undecided, because the log has neither user agents nor users.
     Unknown,
 }
 

@@ -54,7 +54,7 @@ const TIGHTER: u64 = 4;
 /// Groups of paths with limits of their own.
 const MAX_GROUPS: usize = 5;
 
-/// What to suggest.
+/// The options of a suggestion.
 #[derive(Debug)]
 pub struct SuggestOptions {
     pub key: KeyRecipe,
@@ -284,7 +284,7 @@ fn check_key(key: &KeyRecipe) -> Result<(), SuggestError> {
     if key.0.iter().any(is_of_config) { Err(SuggestError::NeedsConfig(key.to_string())) } else { Ok(()) }
 }
 
-/// How a log gets what the key is made of.
+/// How a log gets the parts of the key.
 fn hint(key: &KeyRecipe) -> &'static str {
     let has = |of: fn(&KeyPart) -> bool| key.0.iter().any(of);
     if has(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_))) {
@@ -340,7 +340,7 @@ fn stands_out(group: &PolicyDraft, general: &PolicyDraft) -> bool {
     is_unsafe && is_tighter || has_knee && is_hidden()
 }
 
-/// What the peaks of `draft` are. `name`: that of its policy, if it is suggested.
+/// Summarizes the peaks of `draft`. `name`: of its policy, if it is suggested.
 fn route_of(draft: &PolicyDraft, verified: Option<&Verified>, name: Option<&str>) -> SuggestedRoute {
     let tiers = draft.tiers(&draft.limits);
     let windows = draft.windows.iter().zip(&draft.peaks).zip(&draft.knees).zip(&draft.limits).zip(&tiers);

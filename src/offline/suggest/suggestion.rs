@@ -55,7 +55,7 @@ pub struct SuggestedRoute {
     pub requests: u64,
     /// Number of different keys.
     pub clients: usize,
-    /// Requests that were not counted, since the log does not have what the key is made of.
+    /// Requests that were not counted, since the log lacks the parts of the key.
     pub not_in_log: u64,
     /// In ascending order.
     pub windows: Vec<MeasuredWindow>,

@@ -15,7 +15,7 @@ fn status(words: &[&str], otherwise: u16) -> Option<u16> {
     at.map_or(Some(otherwise), |at| words.get(at + 1)?.parse().ok())
 }
 
-/// What `deny` and its like do, and what is said of it.
+/// The effect of `deny` and its like, and the notes on it.
 pub(super) fn denial(words: &[&str]) -> (Effect, Option<&'static str>) {
     let (action, arguments) = words.split_first().map_or(("", words), |(action, rest)| (*action, rest));
     let effect = match status(words, if action == "tarpit" { 500 } else { 403 }) {

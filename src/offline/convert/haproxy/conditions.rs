@@ -37,7 +37,7 @@ pub(super) struct AclScope<'c> {
     pub(super) source: &'c HaproxyConfig<'c>,
     /// Each is a list of alternatives.
     acls: HashMap<&'c str, Vec<&'c [String]>>,
-    /// The conditions are on responses: what is known of the request alone cannot be tested.
+    /// The conditions are on responses: facts of the request cannot be tested.
     pub(super) is_of_response: bool,
 }
 

@@ -46,7 +46,7 @@ pub(super) fn change<'c>(
         [action, _, value] if *action != "del-header" && is_field_name(&name) => {
             set(run, line, (action, &name, value), when);
         }
-        // A service may trust what it gets; nothing guards what a client gets.
+        // A service may trust fields of its requests; nothing guards fields of responses.
         _ if is_request => run.close(line, when, "Tollgate changes headers by their names and beginnings"),
         _ => run.note(line, when, "Tollgate changes headers by their names and beginnings"),
     }

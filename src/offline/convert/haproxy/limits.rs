@@ -112,7 +112,7 @@ pub(super) fn limit<'c>(
 /// The policy for a rate of requests that meet `both`. `None`: it is another setting.
 ///
 /// # Errors
-/// Why no policy can do it, and what the operator can write instead.
+/// Why no policy can do it, and the alternative for the operator.
 fn policy<'c>(
     run: &mut RuleCollector<'c>,
     out: &mut Output,
@@ -250,7 +250,7 @@ fn period(section: &Section, counter: &str) -> Option<u64> {
         .find_map(milliseconds)
 }
 
-/// The key of a policy for what is tracked, and what differs.
+/// The key of a policy for the tracked value, and the differences.
 pub(super) fn key_of(fetch: &str) -> Result<(String, Option<&'static str>), String> {
     const OPTIONAL: &str =
         "HAProxy does not track a request without this value; Tollgate limits it by its address";

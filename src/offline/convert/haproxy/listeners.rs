@@ -71,7 +71,7 @@ fn bind<'c>(
     Ok(())
 }
 
-/// The settings of a listener, and what is said of it.
+/// The settings of a listener, and the notes on it.
 fn options(source: &HaproxyConfig<'_>, line: &ConfigLine) -> Result<(Map, Vec<String>), String> {
     let (mut map, mut notes) = (Map::new(), Vec::new());
     let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
@@ -120,7 +120,7 @@ fn tls(source: &HaproxyConfig<'_>, line: &ConfigLine, notes: &mut Vec<String>) -
     Ok(tls)
 }
 
-/// Whether one socket would take what the other listens for.
+/// Whether one socket would take the connections of the other.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     let is_wide = one.ip().is_unspecified() || other.ip().is_unspecified();
     one == other || one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && is_wide

@@ -2,7 +2,7 @@
 //!
 //! `syntax` reads the text, and `source` finds what lines refer to. `listeners` opens what `bind` says. `rules` puts the
 //! rules of a section in order: `conditions` reads ACLs, `limits` stick tables, `answers`, `headers` and `rewrites` what
-//! rules do. `upstreams` reads servers. `words` lists what needs nothing. This file goes through frontends to backends.
+//! rules do. `upstreams` reads servers. `words` lists words without effect outside. This file goes through frontends to backends.
 
 mod answers;
 mod conditions;
@@ -59,7 +59,7 @@ pub(super) fn convert(text: &str, path: &Path) -> Result<ConfigDraft, ConvertErr
 /// those on responses of services.
 const AFTER: &str = "http-after-response";
 
-/// What is written.
+/// The output.
 struct Output {
     draft: ConfigDraft,
     /// The policies for stick tables: the place of the table, the policy, the status of its reply, and its name.
@@ -80,7 +80,7 @@ impl Output {
     }
 }
 
-/// What is known of a configuration while it is converted.
+/// The state of a conversion.
 struct Converter<'c> {
     source: &'c HaproxyConfig<'c>,
     out: Output,
@@ -127,7 +127,7 @@ impl<'c> Converter<'c> {
             match section.kind() {
                 "global" => self.global(section),
                 "frontend" | "listen" => self.frontend(section),
-                // Others are read where they are used, or change what HAProxy itself logs and looks up.
+                // Others are read where they are used, or change HAProxy's own log and lookups.
                 kind => {
                     if let WordMeaning::Noted(text) = words::of("kind", kind) {
                         self.head(&section.head, text);

@@ -11,7 +11,7 @@ use crate::offline::convert::{
 pub(super) fn rewrite(words: &[&str]) -> Option<(RequestCondition, Effect)> {
     let (when, edit) = match words {
         ["replace-path", pattern, by] => replaced(pattern, by)?,
-        // They see the query as well: what is kept of a path must be kept of the query.
+        // They see the query as well: a rewrite that keeps the path must keep the query.
         ["replace-uri" | "replace-pathq", pattern, by] => prefix(pattern, by)?,
         ["set-path", value] => match (value.strip_suffix("%[path]"), value.strip_prefix("%[path,regsub(")) {
             (Some(before), _) => (RequestCondition::ALWAYS, PathEdit::Prepend(plain(before)?)),

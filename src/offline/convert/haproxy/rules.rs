@@ -21,7 +21,7 @@ pub(super) struct RuleCollector<'c> {
     pub(super) section: &'c Section,
     pub(super) scope: AclScope<'c>,
     pub(super) rules: Vec<SiteRule>,
-    /// What closes a request. It is put behind the rules that only refuse and limit, so that a closed route keeps them.
+    /// The rule that closes a request. It comes after the rules that only refuse and limit, so that a closed route keeps them.
     pub(super) closes: Vec<SiteRule>,
     /// Those of the section, and of the frontend that leads to it.
     pub(super) trackers: Vec<Tracker<'c>>,
@@ -30,7 +30,7 @@ pub(super) struct RuleCollector<'c> {
 }
 
 impl<'c> RuleCollector<'c> {
-    /// `frontend`: what leads to this backend.
+    /// `frontend`: the rules that lead to this backend.
     pub(super) fn new(section: &'c Section, scope: AclScope<'c>, frontend: Option<&Self>) -> Self {
         let (closes, mut trackers) =
             frontend.map_or_else(Default::default, |run| (run.closes.clone(), run.trackers.clone()));
@@ -67,7 +67,7 @@ impl<'c> RuleCollector<'c> {
             }
             (_, None) => self.rules.push(rule),
             (_, Some(at)) => {
-                // One that denies only a part of what it counts may close the requests: it comes behind the others.
+                // A policy that denies only a part of the requests that it counts may close them: it comes after the others.
                 let is_whole = |rule: &SiteRule| matches!(&rule.effect, Effect::Limit { counted, .. } if *counted == rule.when);
                 let is_limit = |rule: &&SiteRule| matches!(rule.effect, Effect::Limit { .. });
                 let before = |one: &&SiteRule| is_limit(one) && (is_whole(one) || !is_whole(&rule));
@@ -79,7 +79,7 @@ impl<'c> RuleCollector<'c> {
         }
     }
 
-    /// What ends a request, or would. What has closed it by then comes before.
+    /// The rule that ends a request, or would. Rules that have closed it by then come before.
     pub(super) fn end(&mut self, line: &ConfigLine, when: RequestCondition, effect: Effect) {
         let closes = std::mem::take(&mut self.closes);
         self.push(line, when, effect);
@@ -102,7 +102,7 @@ impl<'c> RuleCollector<'c> {
         self.push(line, when, Effect::Close(text.to_owned()));
     }
 
-    /// What is said of a word; nothing of one that needs nothing.
+    /// The note on a word. `None`: it needs nothing.
     fn class(&mut self, line: &ConfigLine, when: RequestCondition, class: WordMeaning) {
         match class {
             WordMeaning::Converted | WordMeaning::NeedsNothing => {}
@@ -251,7 +251,7 @@ impl<'c> RuleCollector<'c> {
         }
     }
 
-    /// What the lines do that are no rules.
+    /// The effect of lines that are not rules.
     pub(super) fn settings(&mut self, lines: &[&'c ConfigLine]) {
         let is_backend = self.section.kind() == "backend";
         for line in lines.iter().copied() {

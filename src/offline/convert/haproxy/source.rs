@@ -1,4 +1,4 @@
-//! What the lines of one section refer to: other sections, files, listeners.
+//! References of the lines of a section: other sections, files, listeners.
 
 use std::{
     collections::BTreeSet,

@@ -29,7 +29,7 @@ impl ConfigLine {
         self.words.iter().any(|word| word == name)
     }
 
-    /// A comment about what this has no equal for.
+    /// A comment that says which part has no equal in Tollgate.
     pub(super) fn note(&self, text: impl Display) -> Comment {
         let text = format!("`{}`: {text}", self.shown());
         Comment::Unconverted(Note { place: self.place.clone(), text })

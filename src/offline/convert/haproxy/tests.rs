@@ -1,4 +1,4 @@
-//! What small configurations become.
+//! Small configurations, converted.
 
 use std::{fs, path::Path};
 
@@ -139,7 +139,7 @@ fn allow_ends_its_list_alone() {
         "does not close the connection",
         &["{ path: /a, upstream: web, deny: [10.0.0.0/8] }", "{ path: ~^/a, reply: { status: 403 } }", OPEN],
     );
-    // What Tollgate cannot tell opens nothing.
+    // A condition that Tollgate cannot tell opens nothing.
     is_noted("http-request allow if { rand(2) 1 }\nhttp-request deny", "rand(2)", &[REFUSED]);
 }
 
@@ -161,7 +161,7 @@ fn what_counts_and_what_is_denied_are_two_conditions() {
         on("", &format!("{{ path /x }}\nhttp-request deny if {rate}")).0,
         ["{ path: /x, reply: { status: 403 }, policies: [f] }", "{ path: /*, upstream: web, policies: [f] }"]
     );
-    // A lookup denies what does not count.
+    // A lookup denies requests that do not count.
     let (routes, _) = on(" if { path /a }", "{ src_http_req_rate(f) gt 5 }");
     assert_eq!(routes, ["{ path: /a, upstream: web, policies: [f] }", CLOSED]);
     let policy = |lines: &str| {
@@ -208,7 +208,7 @@ fn tables_of_several_sections_are_told_apart() {
         let (routes, notes) = converted(&(section("f", 80, "", deny) + second));
         (routes.join("\n"), notes.len())
     };
-    // A table for each, one for both, and one that also counts what is not denied.
+    // A table for each, one for both, and one that also counts admitted requests.
     let (routes, notes) = names(&section("g", 81, "", deny));
     assert!(notes == 0 && routes.contains("policies: [f]") && routes.contains("policies: [g]"), "{routes}");
     let (routes, notes) = names(&section("g", 81, " table f", deny));

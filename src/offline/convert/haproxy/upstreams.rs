@@ -58,7 +58,7 @@ impl<'l> HaproxyServer<'l> {
         (is_host && is_port && !self.line.is_in_doubt).then(|| format!("{scheme}://{host}:{port}"))
     }
 
-    /// What Tollgate does not do for this server.
+    /// Features of this server that Tollgate lacks.
     fn notes(&self) -> Vec<&'static str> {
         let said = |(_, _, class)| match class {
             WordMeaning::Noted(text) => Some(text),
@@ -79,7 +79,7 @@ impl<'l> HaproxyServer<'l> {
     }
 }
 
-/// The upstream of a backend, and what is said of it. No upstream: Tollgate can forward to none of its servers.
+/// The upstream of a backend, and the notes on it. No upstream: Tollgate can forward to none of its servers.
 pub(super) fn upstream(source: &HaproxyConfig<'_>, lines: &[&ConfigLine]) -> (Option<Map>, Vec<Comment>) {
     let mut comments = Vec::new();
     let servers = servers(lines);

@@ -1,9 +1,9 @@
-//! What words.txt says of words: those that need nothing, since nobody outside can see what they do, and those that are
+//! The words of words.txt: those that need nothing, since nobody outside can see what they do, and those that are
 //! only noted.
 
 use super::syntax::ConfigLine;
 
-/// What a word is.
+/// The treatment of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordMeaning {
     /// It is converted elsewhere.

@@ -1,4 +1,4 @@
-//! Variables: what a test of one asks of a request, and the texts that one may be.
+//! Variables: their possible texts, and the conditions of tests on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,7 +51,7 @@ const METHODS: [&str; 18] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct VariableCases(pub(super) Vec<(RequestCondition, Option<String>)>);
 
-/// What a test asks of a text.
+/// The condition of a test on a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TextTest<'t> {
     Equals(&'t str),
@@ -290,7 +290,7 @@ impl<'d> NginxReader<'d> {
         {
             return Some(exact(&mut texts.into_iter()));
         }
-        // What is known of the names of servers is known.
+        // The names of servers are known.
         let (met, unmet): (BTreeSet<_>, BTreeSet<_>) =
             self.hosts.iter().cloned().partition(|host| expression.is_match(host.as_bytes()));
         let below =
@@ -438,7 +438,7 @@ fn request_uri(comparison: TextTest<'_>) -> Option<RequestCondition> {
         TextTest::Matches { pattern, is_insensitive: false } => pattern.to_owned(),
         _ => return None,
     };
-    // A query, which it may have, comes behind what is compared.
+    // A query, which it may have, follows the compared text.
     let is_whole = patterns::beginning(&pattern)?.is_whole;
     let path = patterns::path(&pattern, false);
     let why = "it has the query, and is not decoded";

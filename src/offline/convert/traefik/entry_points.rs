@@ -17,7 +17,7 @@ use crate::offline::convert::{
     yaml::Comment,
 };
 
-/// What a redirect to another scheme is for, where a proxy in front may say that a request came by HTTPS.
+/// The requests that a redirect to another scheme is for, where a proxy in front may say that a request came by HTTPS.
 pub(super) const PROTO: &str = "routes do not compare the `X-Forwarded-Proto` of proxies in front";
 
 /// A redirect of all requests.
@@ -30,7 +30,7 @@ pub(super) struct Redirection {
 /// The priority of a redirection of an entry point: before all routers.
 const FIRST: i64 = i64::MAX - 1;
 
-/// What nobody outside can see: how the process binds its socket and ends, and what it logs. Paths are normalised
+/// Settings without effect outside: how the process binds its socket and ends, and its log. Paths are normalised
 /// anyway. Listeners tell `http`, `transport` and the like apart by their own keys.
 const NEEDS_NOTHING: [&str; 3] = ["reusePort", "observability", "udp"];
 const HTTP_NEEDS_NOTHING: [&str; 3] = ["encodeQuerySemicolons", "sanitizePath", "redirections"];
@@ -47,7 +47,7 @@ pub(super) struct EntryPoint<'d> {
     pub(super) middlewares: Vec<Item<'d>>,
     pub(super) redirect: Option<TraefikRouter<'d>>,
     pub(super) proxy_protocol: bool,
-    /// What precedes its routers.
+    /// The rules before its routers.
     pub(super) first: Vec<SiteRule>,
     pub(super) comments: Vec<Comment>,
     pub(super) place: SourceLine,

@@ -1,4 +1,4 @@
-//! `headers`: fields of requests and responses, CORS and what protects browsers.
+//! `headers`: fields of requests and responses, CORS, and fields that protect browsers.
 
 use super::middlewares::{Context, Middleware};
 use crate::offline::convert::{

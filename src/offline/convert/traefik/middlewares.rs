@@ -22,7 +22,7 @@ use crate::offline::convert::{
 /// The deepest nesting of chains.
 const MAX_DEPTH: usize = 8;
 
-/// Middlewares that neither open nor break anything if they are left out, and what takes their place.
+/// Middlewares that neither open nor break anything if they are left out, and their replacements.
 const NOTED: [(&str, &str); 5] = [
     ("compress", "Tollgate does not compress; let the service or a CDN do it"),
     ("contenttype", "Tollgate does not guess the type of a response"),
@@ -50,14 +50,14 @@ pub(super) struct Middleware<'d> {
     pub(super) fields: Fields<'d>,
 }
 
-/// What a middleware does.
+/// The effect of a middleware.
 pub(super) enum MiddlewareStep {
     Rules(Vec<SiteRule>),
-    /// Under each condition, this rule precedes what follows the middleware. The first that holds counts.
+    /// Under each condition, this rule comes before the steps after the middleware. The first that holds counts.
     Branches(Vec<(RequestCondition, SiteRule)>),
 }
 
-/// What is known of a router and its requests on an entry point.
+/// The known facts about a router and its requests on an entry point.
 #[derive(Clone)]
 pub(super) struct Context<'r, 'd> {
     pub(super) router: &'r TraefikRouter<'d>,
@@ -72,7 +72,7 @@ pub(super) struct Context<'r, 'd> {
     has_slashes: bool,
     /// Whether one of the middlewares is `addPrefix`.
     has_prefix: bool,
-    /// What cannot be converted. Only locks follow it.
+    /// A part that cannot be converted. Only locks follow it.
     closed: Option<SiteRule>,
 }
 

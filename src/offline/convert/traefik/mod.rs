@@ -1,4 +1,4 @@
-//! Converts the dynamic configuration of Traefik 2 and 3, and of its static configuration what belongs to it.
+//! Converts the dynamic configuration of Traefik 2 and 3, and the parts of its static configuration that affect requests.
 //!
 //! Each entry point is a listener with a site of its own: its routers in the order of their priorities. A router enters
 //! its middlewares and its service.
@@ -92,7 +92,7 @@ fn dynamic_files(path: &Path) -> Vec<PathBuf> {
 
 type Named<'d> = BTreeMap<&'d str, Item<'d>>;
 
-/// The named things of all files, and what is made of them.
+/// The named items of all files, and their conversion.
 #[derive(Default)]
 struct Traefik<'d> {
     routers: Vec<(&'d str, Item<'d>)>,
@@ -153,7 +153,7 @@ impl<'d> Traefik<'d> {
         self.draft
     }
 
-    /// Notes about everything that no router uses. Without routers, the policies are what the file is for.
+    /// Notes about everything that no router uses. A file without routers is for its policies.
     fn unused(&mut self, is_without_routers: bool) {
         let mut rules = Vec::new();
         for (kind, named) in [("middleware", self.middlewares.clone()), ("service", self.services.clone())] {
@@ -180,7 +180,7 @@ impl<'d> Traefik<'d> {
     }
 }
 
-/// Notes on keys that nobody has read. `of`: what has them.
+/// Notes on keys that nobody has read. `of`: their owner.
 fn rest(fields: &Fields<'_>, of: &str) -> Vec<Comment> {
     fields.rest().into_iter().map(|(key, item)| item.note(format!("`{of}.{key}` has no equal"))).collect()
 }

@@ -75,7 +75,7 @@ pub(super) fn replace_path_regex(middleware: &Middleware<'_>) -> Result<Middlewa
     branches.map(MiddlewareStep::Branches).map_err(|text: String| middleware.close(text))
 }
 
-/// The texts at the beginning of paths that are replaced, the first of them first, and what takes their place.
+/// The texts at the beginning of paths that are replaced, the first of them first, and their replacements.
 fn plain<'r>(pattern: &str, replacement: &'r str) -> Option<(Vec<String>, &'r str)> {
     let pattern = pattern.strip_prefix('^')?;
     let (begin, by) = match pattern.strip_suffix("(.*)$").or(pattern.strip_suffix("(.*)")) {

@@ -17,7 +17,7 @@ use crate::offline::convert::{
     yaml::{Comment, Map, YamlValue},
 };
 
-/// What nobody outside can see: what is logged.
+/// Settings without effect outside: the log.
 const NEEDS_NOTHING: [&str; 2] = ["observability", "entryPoints"];
 
 /// A router.
@@ -37,7 +37,7 @@ pub(super) struct TraefikRouter<'d> {
     pub(super) unknown: Vec<(&'d str, Item<'d>)>,
 }
 
-/// What the middlewares of a router precede.
+/// The end of a router: what its middlewares lead to.
 pub(super) enum RouterEnd<'d> {
     Service(Item<'d>),
     /// Of an entry point.
@@ -196,7 +196,7 @@ impl<'d> Traefik<'d> {
         all.sort_by_key(|router| Reverse(router.priority));
         for router in all {
             let rule = self.router_rule(entry_point, router, is_tls);
-            // No request meets it, and what it has is named all the same.
+            // No request meets it, but its parts are noted all the same.
             if let (true, Effect::Enter(inner)) = (rule.when == RequestCondition::NEVER, &rule.effect) {
                 site::notes(inner, &mut self.draft.unsaid);
             }

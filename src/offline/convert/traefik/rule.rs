@@ -289,7 +289,7 @@ fn host_regexp(pattern: &str, is_v2: bool) -> Result<RequestCondition, String> {
     if anything.iter().any(|any| regex == *any || regex.strip_suffix('$') == Some(any)) {
         return Ok(RequestCondition::ALWAYS);
     }
-    // What every such host ends with.
+    // The common end of such hosts.
     let is_ended = parsed.properties().look_set_suffix().contains(Look::End);
     let suffixes = Extractor::new().kind(ExtractKind::Suffix).extract(&parsed);
     let suffix = match suffixes.literals().filter(|_| is_ended) {

@@ -16,24 +16,24 @@ pub(super) const DEFAULT_TRANSPORT: &str = "default@internal";
 const MAX_WEIGHT: u64 = 1_000;
 /// The longest time that a setting takes, in milliseconds.
 const MAX_TIME: u64 = 366 * 86_400_000;
-/// What nobody outside can see: responses are sent on as they arrive.
+/// Settings without effect outside: responses are sent on as they arrive.
 const NEEDS_NOTHING: [&str; 1] = ["responseForwarding"];
 /// Tollgate's cookie is for the whole site, and has these attributes anyway.
 const COOKIE_NEEDS_NOTHING: [&str; 3] = ["secure", "httpOnly", "path"];
 /// Services speak HTTP/1.1 here.
 const TRANSPORT_NEEDS_NOTHING: [&str; 1] = ["disableHTTP2"];
 
-/// What a service does.
+/// The effect of a service.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TraefikService {
     /// Upstreams with their weights.
     shares: Vec<(String, u64)>,
-    /// What is put before the path.
+    /// The prefix that is added to the path.
     prefix: String,
     notes: Vec<SiteRule>,
 }
 
-/// What happens in place of a service that cannot be converted.
+/// The effect in place of a service that cannot be converted.
 type Refusal = Box<SiteRule>;
 
 fn rule(item: Item<'_>, name: &str, effect: Effect) -> SiteRule {
@@ -190,7 +190,7 @@ fn weight(fields: &Fields<'_>) -> Option<u64> {
     item.text()?.parse().ok().filter(|weight| *weight <= MAX_WEIGHT)
 }
 
-/// The endpoints, whether they speak HTTP/2 in clear text, and what is put before the path.
+/// The endpoints, whether they speak HTTP/2 in clear text, and the prefix that is added to the path.
 fn servers(name: &str, fields: &Fields<'_>) -> Result<(Vec<YamlNode>, bool, String), Refusal> {
     let (mut weights, mut is_h2, mut prefix) = (Vec::<(String, u64)>::new(), false, None);
     for server in fields.items("servers") {

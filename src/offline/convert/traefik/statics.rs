@@ -8,7 +8,7 @@ use crate::offline::convert::{
     site::{Effect, SiteRule},
 };
 
-/// What nobody outside can see: Traefik's own logs, metrics and threads, and where it sends statistics. The files of
+/// Settings without effect outside: Traefik's own logs, metrics and threads, and where it sends statistics. The files of
 /// `providers.file` are read apart.
 const NEEDS_NOTHING: [&str; 8] = [
     "log",
@@ -21,7 +21,7 @@ const NEEDS_NOTHING: [&str; 8] = [
     "file",
 ];
 
-/// Sections that have no equal, and what takes their place.
+/// Sections that have no equal, and their replacement.
 const NOTED: [(&str, &str); 6] = [
     ("api", "the admin port takes the place of the dashboard: see `admin`"),
     ("ping", "/healthz and /readyz of the admin port take its place"),
@@ -81,7 +81,7 @@ impl<'d> Traefik<'d> {
         }
     }
 
-    /// Closes what Traefik itself answers on an entry point, before its routers.
+    /// Closes the paths that Traefik itself answers on an entry point, before its routers.
     fn first(&mut self, entry_point: Option<&str>, item: Item<'_>, prefix: &str, text: &str) {
         let when = Path::prefix(prefix).map_or(RequestCondition::NEVER, RequestCondition::path);
         let mut all = self.entry_points.iter_mut();

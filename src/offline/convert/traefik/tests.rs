@@ -1,8 +1,8 @@
-//! Small cases of what the comparison with Traefik has found.
+//! Small cases that the comparison with Traefik has found.
 
 use std::path::Path;
 
-/// What this file is converted to. Services `one` and `two` are there.
+/// Converts this file. Services `one` and `two` exist.
 fn converted(text: &str) -> String {
     let services = "  services:\n    one: { loadBalancer: { servers: [{ url: 'http://10.0.0.1' }] } }\n    two: { loadBalancer: { \
                     servers: [{ url: 'http://10.0.0.2' }] } }\n";
@@ -10,7 +10,7 @@ fn converted(text: &str) -> String {
     draft.finish("", None).yaml
 }
 
-/// The routes of these routers and middlewares on one entry point, without comments and what all have.
+/// The routes of these routers and middlewares on one entry point, without comments and the settings that all have.
 fn routes(routers: &str, middlewares: &str) -> String {
     let yaml = converted(&format!("http:\n  routers:\n{routers}  middlewares:\n{middlewares}"));
     let address = r#"request_headers: { set: { x-real-ip: "{client_address}" } }"#;

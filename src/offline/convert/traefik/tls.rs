@@ -10,7 +10,7 @@ use crate::offline::convert::{
     yaml::{Comment, Map},
 };
 
-/// What nobody outside can see: Tollgate's suites are all of strength, so that no order of them matters.
+/// Settings without effect outside: Tollgate's suites are all of strength, so that no order of them matters.
 const NEEDS_NOTHING: [&str; 3] = ["preferServerCipherSuites", "disableSessionTickets", "clientAuth"];
 
 /// `tls` of a router or an entry point.
@@ -42,7 +42,7 @@ enum ClientCertificates {
 }
 
 impl<'d> Traefik<'d> {
-    /// `tls` of a listener, and what has other options: Traefik chooses them by the name that a client asks for.
+    /// `tls` of a listener, and the hosts with other options: Traefik chooses them by the name that a client asks for.
     pub(super) fn listener_tls(
         &mut self,
         entry_point: &EntryPoint<'d>,
