@@ -18,9 +18,7 @@ use crate::{
     proxy::{
         self,
         explain::{
-            AssumedHost, AssumedListener, CheckVerdict, ExplainedBodyLimit, ExplainedCheck,
-            ExplainedEndpoint, ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute,
-            ExplainedVerdict, Explanation, HeaderChange,
+            CheckVerdict, ExplainedCheck, ExplainedRequest, ExplainedVerdict, Explanation, HeaderChange,
         },
     },
     router,
@@ -207,37 +205,23 @@ impl From<Explanation> for dto::Explanation {
             ExplainedVerdict::Unauthorized => "unauthorized",
             ExplainedVerdict::Refused => "refused",
         };
-        let assumed_host = explained.assumed_host.map(|assumed| {
-            let AssumedHost { host, because } = assumed;
-            dto::AssumedHost { host, because }
-        });
-        let assumed_listener = explained.assumed_listener.map(|assumed| {
-            let AssumedListener { listener, because } = assumed;
-            dto::AssumedListener { listener, because }
-        });
         Self {
-            assumed_host,
-            assumed_listener,
+            assumed_host: explained.assumed_host,
+            assumed_listener: explained.assumed_listener,
             client_address,
             user,
             // Filled in by the caller: it is assumed, not explained.
             client_certificate: None,
-            listeners: explained.listeners.into_iter().map(listener).collect(),
-            route: explained.route.map(route),
+            listeners: explained.listeners,
+            route: explained.route,
             upstream: explained.upstream,
-            endpoint: explained.endpoint.map(|endpoint| {
-                let ExplainedEndpoint { url, because } = endpoint;
-                dto::ExplainedEndpoint { url, because }
-            }),
+            endpoint: explained.endpoint,
             cors: explained.cors,
-            reply: explained.reply.map(reply),
+            reply: explained.reply,
             rewritten_path: explained.rewritten_path,
             request_headers: explained.request_headers.into_iter().map(header_change).collect(),
             response_headers: explained.response_headers.into_iter().map(header_change).collect(),
-            body_limit: explained.body_limit.map(|limit| {
-                let ExplainedBodyLimit { max, because } = limit;
-                dto::ExplainedBodyLimit { max, because }
-            }),
+            body_limit: explained.body_limit,
             verdict: verdict.to_owned(),
             status: explained.status.map(|status| status.as_u16()),
             because: explained.because,
@@ -247,15 +231,6 @@ impl From<Explanation> for dto::Explanation {
     }
 }
 
-fn listener(explained: ExplainedListener) -> dto::ExplainedListener {
-    let ExplainedListener { listener, reply: response, because } = explained;
-    dto::ExplainedListener { listener, reply: reply(response), because: because.to_owned() }
-}
-
-fn reply(ExplainedReply { status, location }: ExplainedReply) -> dto::ExplainedReply {
-    dto::ExplainedReply { status: status.as_u16(), location }
-}
-
 fn header_change(change: HeaderChange) -> dto::HeaderChange {
     let (change, name, value) = match change {
         HeaderChange::Remove(name) => ("remove", name, None),
@@ -263,16 +238,6 @@ fn header_change(change: HeaderChange) -> dto::HeaderChange {
         HeaderChange::Add(name, value) => ("add", name, Some(value)),
     };
     dto::HeaderChange { change: change.to_owned(), name, value }
-}
-
-fn route(route: ExplainedRoute) -> dto::ExplainedRoute {
-    let passed_over = route.passed_over.into_iter();
-    dto::ExplainedRoute {
-        name: route.name,
-        because: route.because,
-        others: route.others,
-        passed_over: passed_over.map(|(name, because)| dto::PassedOver { name, because }).collect(),
-    }
 }
 
 fn check(standing: ExplainedCheck) -> dto::ExplainedCheck {

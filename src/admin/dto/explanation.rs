@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Ban, schema};
+pub use crate::proxy::explain::{
+    AssumedHost, AssumedListener, ExplainedBodyLimit, ExplainedEndpoint, ExplainedListener, ExplainedReply,
+    ExplainedRoute, PassedOver,
+};
 
 /// The body of `POST /v1/explain`: the request to explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -131,21 +135,6 @@ pub struct HeaderChange {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AssumedHost {
-    #[schema(example = "api.example.com")]
-    pub host: String,
-    pub because: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AssumedListener {
-    /// Its name, or else its addresses.
-    #[schema(example = "internal")]
-    pub listener: String,
-    pub because: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedAddress {
     pub address: String,
     pub because: String,
@@ -164,62 +153,6 @@ pub struct ExplainedCertificate {
     pub subject: Option<String>,
     /// `null` if it is not known.
     pub fingerprint: Option<String>,
-    pub because: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ExplainedRoute {
-    /// `null` if no route matches.
-    pub name: Option<String>,
-    pub because: String,
-    /// Earlier routes, and why each did not match: all, or of many the first whose paths match.
-    pub passed_over: Vec<PassedOver>,
-    /// Number of other earlier routes that did not match.
-    #[serde(default)]
-    pub others: usize,
-}
-
-/// A listener that responds by itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ExplainedListener {
-    /// Its addresses.
-    #[schema(example = "0.0.0.0:80")]
-    pub listener: String,
-    pub reply: ExplainedReply,
-    #[schema(example = "it redirects to HTTPS")]
-    pub because: String,
-}
-
-/// The response of a route without an upstream, or of a listener.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ExplainedReply {
-    pub status: u16,
-    /// The target of a redirect.
-    #[serde(default)]
-    pub location: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ExplainedEndpoint {
-    #[schema(example = "http://10.0.0.5:3000")]
-    pub url: String,
-    /// The reason for its selection.
-    #[schema(example = "the hash of ip:203.0.113.7, while it is healthy")]
-    pub because: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ExplainedBodyLimit {
-    /// In bytes; `null`: it depends on the listener.
-    pub max: Option<u64>,
-    /// The setting that it comes from.
-    #[schema(example = "max_body of the route")]
-    pub because: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PassedOver {
-    pub name: String,
     pub because: String,
 }
 

@@ -116,12 +116,12 @@ pub async fn explain<S: Store>(
 fn own_reply(action: &RouteAction, values: &PlaceholderValues<'_>) -> Option<ExplainedReply> {
     match action {
         RouteAction::Upstream(_) => None,
-        RouteAction::Usage => Some(ExplainedReply { status: StatusCode::OK, location: None }),
-        RouteAction::Reply(reply) => Some(ExplainedReply { status: reply.status, location: None }),
+        RouteAction::Usage => Some(ExplainedReply { status: StatusCode::OK.as_u16(), location: None }),
+        RouteAction::Reply(reply) => Some(ExplainedReply { status: reply.status.as_u16(), location: None }),
         RouteAction::Redirect(redirect) => {
             let location = location(redirect, values).ok()?;
             let location = if redirect.is_secret() { MASK.to_owned() } else { location };
-            Some(ExplainedReply { status: redirect.status, location: Some(location) })
+            Some(ExplainedReply { status: redirect.status.as_u16(), location: Some(location) })
         }
     }
 }

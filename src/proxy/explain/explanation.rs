@@ -4,6 +4,8 @@ use std::{net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
 use http::{StatusCode, request};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{abuse::bans::Ban, tls::TlsIdentity};
 
@@ -64,26 +66,6 @@ pub struct Explanation {
     pub bans: Vec<Arc<Ban>>,
 }
 
-/// The route of the request, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedRoute {
-    /// `None`: no route matches.
-    pub name: Option<String>,
-    pub because: String,
-    /// Routes before it, and why each does not match.
-    pub passed_over: Vec<(String, String)>,
-    /// How many more do not match.
-    pub others: usize,
-}
-
-/// A route's reply to every request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedReply {
-    pub status: StatusCode,
-    /// Where a redirect leads.
-    pub location: Option<String>,
-}
-
 /// A change of a header, of these names and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderChange {
@@ -109,45 +91,6 @@ pub enum ExplainedVerdict {
     Unauthorized,
     /// No route matches, the request is malformed, or its body is too long.
     Refused,
-}
-
-/// The assumed host of a request, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AssumedHost {
-    pub host: String,
-    pub because: String,
-}
-
-/// The listener that is taken for the one on which a request comes in, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AssumedListener {
-    /// Its name, or else its addresses.
-    pub listener: String,
-    pub because: String,
-}
-
-/// A listener that replies to the request itself, if it receives it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedListener {
-    /// Its addresses.
-    pub listener: String,
-    pub reply: ExplainedReply,
-    pub because: &'static str,
-}
-
-/// How long a body may be, and where that is set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedBodyLimit {
-    /// In bytes. `None`: it depends on the listener.
-    pub max: Option<u64>,
-    pub because: String,
-}
-
-/// The endpoint that gets the request now, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedEndpoint {
-    pub url: String,
-    pub because: String,
 }
 
 /// One check, and its verdict.
@@ -182,4 +125,75 @@ pub enum CheckVerdict {
     Skipped,
     /// The store can't be asked.
     Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssumedHost {
+    #[schema(example = "api.example.com")]
+    pub host: String,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssumedListener {
+    /// Its name, or else its addresses.
+    #[schema(example = "internal")]
+    pub listener: String,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedRoute {
+    /// `null` if no route matches.
+    pub name: Option<String>,
+    pub because: String,
+    /// Earlier routes, and why each did not match: all, or of many the first whose paths match.
+    pub passed_over: Vec<PassedOver>,
+    /// Number of other earlier routes that did not match.
+    #[serde(default)]
+    pub others: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PassedOver {
+    pub name: String,
+    pub because: String,
+}
+
+/// The response of a route without an upstream, or of a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedReply {
+    pub status: u16,
+    /// The target of a redirect.
+    #[serde(default)]
+    pub location: Option<String>,
+}
+
+/// A listener that responds by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedListener {
+    /// Its addresses.
+    #[schema(example = "0.0.0.0:80")]
+    pub listener: String,
+    pub reply: ExplainedReply,
+    #[schema(example = "it redirects to HTTPS")]
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedEndpoint {
+    #[schema(example = "http://10.0.0.5:3000")]
+    pub url: String,
+    /// The reason for its selection.
+    #[schema(example = "the hash of ip:203.0.113.7, while it is healthy")]
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedBodyLimit {
+    /// In bytes; `null`: it depends on the listener.
+    pub max: Option<u64>,
+    /// The setting that it comes from.
+    #[schema(example = "max_body of the route")]
+    pub because: String,
 }

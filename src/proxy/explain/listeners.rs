@@ -50,8 +50,8 @@ pub(super) fn explain(
         let location = reply.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
         let explained = ExplainedListener {
             listener: listener.shown_addresses(),
-            reply: ExplainedReply { status: reply.status, location: location.map(str::to_owned) },
-            because,
+            reply: ExplainedReply { status: reply.status.as_u16(), location: location.map(str::to_owned) },
+            because: because.to_owned(),
         };
         Some((explained, reply))
     };

@@ -15,6 +15,6 @@ pub use explainer::explain;
 pub use explanation::{
     AssumedHost, AssumedListener, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
     ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
-    HeaderChange,
+    HeaderChange, PassedOver,
 };
 pub use host::assume_host;

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::explanation::{ExplainedRoute, MASK};
+use super::explanation::{ExplainedRoute, MASK, PassedOver};
 use crate::{
     config::model::{Route, Split},
     proxy::{request_context::RequestFacts, rules::Rules},
@@ -22,7 +22,7 @@ pub(super) fn explain(
     let named = |index: usize| rules.config.routes.get(index);
     let passed_over = explanation.passed_over.iter().filter_map(|&(index, mismatch)| {
         let route = named(index)?;
-        Some((route.name.clone(), describe_mismatch(route, mismatch)))
+        Some(PassedOver { name: route.name.clone(), because: describe_mismatch(route, mismatch) })
     });
     let route = route.and_then(named);
     ExplainedRoute {
