@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    value,
-    value::{Invalid, MAX_DURATION},
-};
+use super::value::{self, Invalid, MAX_DURATION};
 use crate::config::value::key::KeyRecipe;
 
 /// Reads the key of a policy: `ip`, `header:x-api-key`, `ip+path`.

@@ -6,7 +6,10 @@ use http::StatusCode;
 
 use crate::config::{
     FileLocation,
-    checks::{key_limits, large_keys, large_keys::StoreMemory},
+    checks::{
+        key_limits,
+        large_keys::{self, StoreMemory},
+    },
     identity::settings::IdentitySources,
     keys::{
         plans,
@@ -19,8 +22,7 @@ use crate::config::{
         checks,
         cost::Cost,
         denial_reply::DenialReply,
-        limits,
-        limits::complete,
+        limits::{self, complete},
         overrides::{exempt, overrides},
         resolve_cost::cost,
         settings::{CountedResponses, Policy, PolicySettings, ReadPolicies},

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use http::{HeaderName, HeaderValue, Method};
+
 use crate::config::{
     checks::{
-        ineffective_limits, key_limits, unreachable_limits, unserved_listeners,
-        unserved_listeners::DraftListener,
+        ineffective_limits, key_limits, unreachable_limits,
+        unserved_listeners::{self, DraftListener},
     },
-    identity,
-    identity::{access::Access, settings::IdentitySources},
+    identity::{self, access::Access, settings::IdentitySources},
     keys::settings::{ApiKeySettings, Require},
     policies::{resolve::key, settings::ReadPolicies},
     reader::{Cursor, MappingCursor, NameTable},
@@ -26,7 +27,9 @@ use crate::config::{
     upstreams::{resolve::ReadUpstreams, retry::Retry, settings::Timeouts},
     value::{
         Invalid, Placeholders, cookie_name, cookie_value, field_name, field_value, host_pattern, method,
-        parameter_name, parameter_value, path_pattern, path_regex::PathRegexSet, patterns::PathPattern,
+        parameter_name, parameter_value, path_pattern,
+        path_regex::PathRegexSet,
+        patterns::{HostPattern, PathPattern},
         route_name, suggest_hosts,
     },
 };
@@ -144,6 +147,57 @@ fn warn_of_kept_policies(list: Cursor<'_>, upstreams: &[usize], reading: &RouteR
     list.warn(message, help.to_owned());
 }
 
+/// The conditions of a route, as far as they are valid.
+struct Conditions {
+    listeners: Option<Vec<String>>,
+    hosts: Option<Vec<HostPattern>>,
+    /// Its text, and the pattern.
+    path: Option<(String, PathPattern)>,
+    written_path: Option<String>,
+    methods: Option<Vec<Method>>,
+    headers: Option<Vec<(HeaderName, HeaderValue)>>,
+    query: Option<Vec<(String, String)>>,
+    cookies: Option<Vec<(String, String)>>,
+    has_secrets: bool,
+}
+
+impl Conditions {
+    fn read(settings: &RouteSettings<'_>, reading: &RouteReading<'_, '_>) -> Self {
+        let RouteReading { listeners, api_keys, .. } = *reading;
+        let listeners = settings
+            .listeners
+            .map_or(Some(Vec::new()), |list| conditions(list, |item| listener_name(item, listeners)));
+        let hosts = settings.hosts.map_or(Some(Vec::new()), |list| match list.scalar() {
+            // Its own error shows the whole line.
+            Some(_) => list.parse(host_in_place_of_hosts),
+            None => conditions(list, |item| item.parse(host_pattern)),
+        });
+        let mut written_path = None;
+        let path = settings.path.and_then(|value| {
+            let (text, pattern) = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
+            written_path = value.scalar().filter(|_| value.is_inserted()).map(str::to_owned);
+            let text = written_path.clone().unwrap_or(text);
+            checks::warn_of_doubtful_path(value, &text, &pattern);
+            Some((text, pattern))
+        });
+        let methods =
+            settings.methods.map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
+        let headers = settings.headers.map_or(Some(Vec::new()), |value| {
+            value.entries_by_name(field_name, |value| required_value(value, field_value))
+        });
+        let query =
+            settings.query.map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
+        if let (Some(value), Some(api_keys)) = (settings.query, api_keys) {
+            key_limits::warn_of_condition(value, query.as_deref().unwrap_or_default(), api_keys);
+        }
+        let cookies =
+            settings.cookie.map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
+        let has_secrets =
+            [settings.headers, settings.query, settings.cookie].into_iter().flatten().any(Cursor::is_hidden);
+        Self { listeners, hosts, path, written_path, methods, headers, query, cookies, has_secrets }
+    }
+}
+
 /// Reads one route. `only`: of several upstreams, the one that counts.
 fn draft_route<'t>(
     cursor: Cursor<'t>,
@@ -151,63 +205,19 @@ fn draft_route<'t>(
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
-    let RouteReading { defaults, policies, upstreams, identity, listeners, api_keys } = *reading;
+    let RouteReading { defaults, policies, upstreams, identity, api_keys, .. } = *reading;
     let mut mapping = mapping.of(RouteSettings::mapping());
     let settings = RouteSettings::fields(&mut mapping)?;
     checks::check_actions(&mapping);
     let name = settings.name.map(|value| Some((value, value.parse(route_name)?)));
-    let listeners = settings
-        .listeners
-        .map_or(Some(Vec::new()), |list| conditions(list, |item| listener_name(item, listeners)));
-    let hosts = settings.hosts.map_or(Some(Vec::new()), |list| match list.scalar() {
-        // Its own error shows the whole line.
-        Some(_) => list.parse(host_in_place_of_hosts),
-        None => conditions(list, |item| item.parse(host_pattern)),
-    });
-    let mut written_path = None;
-    let path = settings.path.and_then(|value| {
-        let (text, pattern) = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
-        written_path = value.scalar().filter(|_| value.is_inserted()).map(str::to_owned);
-        let text = written_path.clone().unwrap_or(text);
-        checks::warn_of_doubtful_path(value, &text, &pattern);
-        Some((text, pattern))
-    });
-    let methods =
-        settings.methods.map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
-    let headers = settings.headers.map_or(Some(Vec::new()), |value| {
-        value.entries_by_name(field_name, |value| required_value(value, field_value))
-    });
-    let query =
-        settings.query.map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
-    if let (Some(value), Some(api_keys)) = (settings.query, api_keys) {
-        key_limits::warn_of_condition(value, query.as_deref().unwrap_or_default(), api_keys);
-    }
-    let cookies = settings.cookie.map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
-    let has_secrets =
-        [settings.headers, settings.query, settings.cookie].into_iter().flatten().any(Cursor::is_hidden);
-
+    let Conditions { listeners, hosts, path, written_path, methods, headers, query, cookies, has_secrets } =
+        Conditions::read(&settings, reading);
     let captures = path.as_ref().map(|(_, path)| path.captures());
     let reader =
         captures.as_deref().map(|captures| TextReader { placeholders: Placeholders { captures }, identity });
     let path_and_reader = path.as_ref().map(|(_, path)| path).zip(reader);
     explain_foreign(&mut mapping);
-    let by = settings.split_by.map(|value| key(value, identity));
-    // Without a value, which was reported, `upstreams` is no list, and the route has no other action either.
-    let split = mapping.key_location("upstreams").map(|_| shares(settings.upstreams?, by, &upstreams.names));
-    let action = match &split {
-        Some(split) => only.or(split.as_ref().and_then(Shares::heaviest)).map(RouteAction::Upstream),
-        None => {
-            let RouteSettings { upstream, reply, redirect, .. } = settings;
-            action(&mapping, [upstream, reply, redirect], settings.usage, &upstreams.names, path_and_reader)
-        }
-    };
-    if let Some(list) = settings.policies.filter(|list| list.is_empty_list()) {
-        let led_to: Vec<usize> = match &split {
-            Some(Some(split)) => split.upstreams.iter().map(|(upstream, _)| *upstream).collect(),
-            _ => action.as_ref().and_then(RouteAction::upstream).into_iter().collect(),
-        };
-        warn_of_kept_policies(list, &led_to, reading);
-    }
+    let (split, action) = read_action(&mapping, &settings, reading, only, path_and_reader);
     let own = settings.policies.map(|list| route_policies(list, policies));
     let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
     let timeouts = Timeouts::or(settings.timeouts, inherited.timeouts);
@@ -290,6 +300,41 @@ fn draft_route<'t>(
         route.split = Some(Box::new(Split { by: split.by, weights, routes }));
     }
     Some(DraftRoute { cursor, name, route })
+}
+
+/// Reads the action of a route, and the upstreams that share its requests. `only`: as in [`draft_route`].
+fn read_action(
+    mapping: &MappingCursor<'_>,
+    settings: &RouteSettings<'_>,
+    reading: &RouteReading<'_, '_>,
+    only: Option<usize>,
+    path_and_reader: Option<(&PathPattern, TextReader<'_>)>,
+) -> (Option<Option<Shares>>, Option<RouteAction>) {
+    let by = settings.split_by.map(|value| key(value, reading.identity));
+    // Without a value, which was reported, `upstreams` is no list, and the route has no other action either.
+    let split =
+        mapping.key_location("upstreams").map(|_| shares(settings.upstreams?, by, &reading.upstreams.names));
+    let action = match &split {
+        Some(split) => only.or(split.as_ref().and_then(Shares::heaviest)).map(RouteAction::Upstream),
+        None => {
+            let RouteSettings { upstream, reply, redirect, .. } = *settings;
+            action(
+                mapping,
+                [upstream, reply, redirect],
+                settings.usage,
+                &reading.upstreams.names,
+                path_and_reader,
+            )
+        }
+    };
+    if let Some(list) = settings.policies.filter(|list| list.is_empty_list()) {
+        let led_to: Vec<usize> = match &split {
+            Some(Some(split)) => split.upstreams.iter().map(|(upstream, _)| *upstream).collect(),
+            _ => action.as_ref().and_then(RouteAction::upstream).into_iter().collect(),
+        };
+        warn_of_kept_policies(list, &led_to, reading);
+    }
+    (split, action)
 }
 
 /// The name of one of the `listeners`.

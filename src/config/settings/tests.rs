@@ -10,10 +10,7 @@ use super::{
     entries::{PathStep, entries},
     explain,
 };
-use crate::{
-    config,
-    config::{Errors, Lookup, resolved::Config},
-};
+use crate::config::{self, Errors, Lookup, resolved::Config};
 
 /// A machine that has every variable and every file.
 struct Machine {

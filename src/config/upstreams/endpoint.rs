@@ -213,24 +213,30 @@ fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
     }
 }
 
+const EXPECTED: &str = "write http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:3000";
+
+/// The error for an endpoint without a scheme.
+fn without_scheme(text: &str) -> Invalid {
+    let invalid = Invalid::new("is not a URL").expected(EXPECTED);
+    let port = text.strip_prefix(':').unwrap_or(text);
+    match () {
+        () if text.starts_with('/') => invalid,
+        () if port.parse::<u16>().is_ok() => {
+            invalid.suggestion(format!("did you mean `http://127.0.0.1:{port}`?"))
+        }
+        () => invalid.suggestion(format!("did you mean `http://{text}`?")),
+    }
+}
+
 /// Reads `http://HOST[:PORT]` or `https://HOST[:PORT]`, as an endpoint of weight 1.
 pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
-    let expected = "write http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:3000";
-    let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
+    let invalid = |reason: &'static str| Invalid::new(reason).expected(EXPECTED);
     if text.starts_with("unix:") || text.starts_with("http://unix:") {
         return Err(Invalid::new("is a Unix socket, but upstreams are reached over TCP")
             .expected("let the service listen on an address, such as http://127.0.0.1:3000"));
     }
     if !text.contains("://") {
-        let invalid = invalid("is not a URL");
-        let port = text.strip_prefix(':').unwrap_or(text);
-        return Err(match () {
-            () if text.starts_with('/') => invalid,
-            () if port.parse::<u16>().is_ok() => {
-                invalid.suggestion(format!("did you mean `http://127.0.0.1:{port}`?"))
-            }
-            () => invalid.suggestion(format!("did you mean `http://{text}`?")),
-        });
+        return Err(without_scheme(text));
     }
     let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
     let other_scheme = || invalid("has a scheme other than http and https");

@@ -4,8 +4,8 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use regex_syntax::{
-    ParserBuilder, ast, hir,
-    hir::{Class, Hir, HirKind, Look},
+    ParserBuilder, ast,
+    hir::{self, Class, Hir, HirKind, Look},
 };
 
 use crate::config::value::{
