@@ -6,7 +6,7 @@ use crate::config::{
     Purpose, keys::keys_file::KeysFileRules, reader::Cursor, resolved::Config, value::Invalid,
 };
 
-/// Reports what is wrong in the file. To serve, it is read elsewhere: it may be large.
+/// Reports the errors of the file of API keys. To serve, it is read elsewhere: it may be large.
 pub(in crate::config) fn check_keys_file(value: Cursor<'_>, config: &Config) {
     if value.purpose() != Purpose::Check {
         return;

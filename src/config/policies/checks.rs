@@ -10,6 +10,7 @@ use crate::config::{
     value::rate::{CalendarUnit, Quota, Window},
 };
 
+/// Warns of settings that have no effect without windows of the calendar, and of counts that start anew while Redis is away.
 /// `value`: the settings of `policy`.
 pub(in crate::config) fn warn_of_calendar_windows(value: Cursor<'_>, policy: &Policy, store: &StoreSettings) {
     let of_overrides = policy.overrides.iter().flat_map(|other| &other.tiers);
@@ -44,7 +45,7 @@ pub(in crate::config) fn warn_of_calendar_windows(value: Cursor<'_>, policy: &Po
 const OWNERS: [(&str, &str); 4] =
     [("buckets", "sliding_window"), ("burst", "gcra"), ("lease", "concurrency"), ("value", "distinct")];
 
-/// Reports them. `tiers`: `None` if the limits are wrong.
+/// Reports settings that the algorithm does not take, or that do not go together. `tiers`: `None` if the limits are wrong.
 pub(in crate::config) fn report_contradictions(
     mapping: &MappingCursor<'_>,
     policy: &PolicySettings<'_>,
