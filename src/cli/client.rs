@@ -108,6 +108,11 @@ impl AdminError {
     }
 }
 
+/// Where a change holds.
+pub(super) fn place(is_shared: bool) -> &'static str {
+    if is_shared { "" } else { " at this instance" }
+}
+
 /// A note about a change that was not sent to the other instances yet.
 pub(super) fn unshared(is_shared: bool) -> &'static str {
     match is_shared {

@@ -13,9 +13,9 @@ use clap::{
 };
 
 use super::{
-    audit, ban, bans, blocked, check, completions, config_file::ConfigFile, convert, demo, drain, events,
+    audit, bans, blocked, check, completions, config_file::ConfigFile, convert, demo, drains, events,
     explain, explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, suggest,
-    terminal, top, unban, unblock, undrain, upstreams, user,
+    terminal, top, unblock, upstreams, user,
 };
 
 /// A reverse proxy with built-in rate limiting.
@@ -61,17 +61,17 @@ enum Command {
     /// Clear the limits and bans of an address
     Unblock(unblock::Args),
     /// Ban an address, a prefix or a user for some time
-    Ban(ban::Args),
+    Ban(bans::BanArgs),
     /// List bans
     Bans(bans::Args),
     /// Lift a ban
-    Unban(unban::Args),
+    Unban(bans::UnbanArgs),
     /// List the upstreams and the state of their endpoints
     Upstreams(upstreams::Args),
     /// Drain an endpoint on all instances: it takes no new requests until it is undrained
-    Drain(drain::Args),
+    Drain(drains::DrainArgs),
     /// Let a drained endpoint take requests again
-    Undrain(undrain::Args),
+    Undrain(drains::UndrainArgs),
     /// Show a user's bans, limits, addresses and last requests
     User(user::Args),
     /// List the policies and what they decided
@@ -114,12 +114,12 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),
-        Command::Ban(args) => ban::run(&args),
+        Command::Ban(args) => bans::ban(&args),
         Command::Bans(args) => bans::run(&args),
-        Command::Unban(args) => unban::run(&args),
+        Command::Unban(args) => bans::unban(&args),
         Command::Upstreams(args) => upstreams::run(&args),
-        Command::Drain(args) => drain::run(&args),
-        Command::Undrain(args) => undrain::run(&args),
+        Command::Drain(args) => drains::drain(&args),
+        Command::Undrain(args) => drains::undrain(&args),
         Command::User(args) => user::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Limits(args) => limits::run(&args),

@@ -2,7 +2,6 @@
 
 mod admin_url;
 mod audit;
-mod ban;
 mod bans;
 mod blocked;
 mod check;
@@ -12,7 +11,7 @@ mod completions;
 mod config_file;
 mod convert;
 mod demo;
-mod drain;
+mod drains;
 mod events;
 mod explain;
 mod explain_setting;
@@ -35,9 +34,7 @@ mod suggest;
 mod suggest_live;
 mod terminal;
 mod top;
-mod unban;
 mod unblock;
-mod undrain;
 mod upstreams;
 mod user;
 

@@ -1,4 +1,4 @@
-//! `tollgate drain UPSTREAM ENDPOINT`: an endpoint takes no new requests.
+//! `tollgate drain` and `undrain`: whether an endpoint takes new requests.
 
 use std::process::ExitCode;
 
@@ -6,15 +6,15 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, EXIT_CODES, Options, unshared},
+    client::{self, AdminError, EXIT_CODES, Options, place, unshared},
     terminal::printable,
 };
-use crate::admin::dto::{Drained, NewDrain};
+use crate::admin::dto::{Drained, NewDrain, Undrained};
 
 /// Drain an endpoint on all instances: it takes no new requests until it is undrained
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXIT_CODES)]
-pub(super) struct Args {
+pub(super) struct DrainArgs {
     /// The name of the upstream, as in proxy.yaml
     #[arg(value_hint = ValueHint::Other)]
     pub upstream: String,
@@ -32,31 +32,61 @@ pub(super) struct Args {
 }
 
 /// Sends the request and prints the response.
-pub(super) fn run(args: &Args) -> ExitCode {
-    client::print_result(output(args))
+pub(super) fn drain(args: &DrainArgs) -> ExitCode {
+    client::print_result(drained(args))
 }
 
-fn output(args: &Args) -> Result<String, AdminError> {
-    let Args { upstream, endpoint, reason, force, options } = args.clone();
+fn drained(args: &DrainArgs) -> Result<String, AdminError> {
+    let DrainArgs { upstream, endpoint, reason, force, options } = args.clone();
     let drain = NewDrain { upstream, endpoint, reason, force };
     client::post_json(&options, Method::POST, "/v1/drains", &drain, describe)
 }
 
 fn describe(Drained { drain, shared }: &Drained) -> String {
     let [endpoint, upstream] = [&drain.endpoint, &drain.upstream].map(|text| printable(text));
-    let place = if *shared { "" } else { " at this instance" };
+    let place = place(*shared);
     format!(
         "{endpoint} of upstream {upstream} is drained{place}: it takes no new requests, and those in flight go on.\n{}",
         unshared(*shared)
     )
 }
 
+/// Let a drained endpoint take requests again
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct UndrainArgs {
+    /// The name of the upstream, as in proxy.yaml
+    #[arg(value_hint = ValueHint::Other)]
+    pub upstream: String,
+    /// The URL of the endpoint, as `tollgate upstreams` lists it: http://10.0.0.5:3000
+    #[arg(value_hint = ValueHint::Url)]
+    pub endpoint: String,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Sends the request and prints the response.
+pub(super) fn undrain(args: &UndrainArgs) -> ExitCode {
+    client::print_result(undrained(args))
+}
+
+fn undrained(args: &UndrainArgs) -> Result<String, AdminError> {
+    let parameters = [("upstream", Some(args.upstream.as_str())), ("endpoint", Some(args.endpoint.as_str()))];
+    let target = client::with_query("/v1/drains", &parameters);
+    client::request(&args.options, Method::DELETE, &target, |undrained: &Undrained| {
+        let [endpoint, upstream] = [&undrained.endpoint, &undrained.upstream].map(|text| printable(text));
+        let place = place(undrained.shared);
+        let outcome = match undrained.drained_by_configuration {
+            false => format!("takes requests again{place}.\n"),
+            true => "is still drained, by `drain: true` in the configuration.\n".to_owned(),
+        };
+        format!("{endpoint} of upstream {upstream} {outcome}{}", unshared(undrained.shared))
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{client::testing::options, undrain},
-        *,
-    };
+    use super::{super::client::testing::options, *};
     use crate::admin::testing::Harness;
 
     #[test]
@@ -65,7 +95,7 @@ mod tests {
         let drain = |upstream: &str, endpoint: &str, force| {
             let options = options(harness.address, Some("s3cret"));
             let (upstream, endpoint, reason) = (upstream.into(), endpoint.into(), "a new disk".into());
-            output(&Args { upstream, endpoint, reason, force, options })
+            drained(&DrainArgs { upstream, endpoint, reason, force, options })
                 .map_err(|failure| failure.to_string())
         };
         let url = "http://127.0.0.1:3000";
@@ -81,8 +111,8 @@ mod tests {
         );
         let undrain = || {
             let options = options(harness.address, Some("s3cret"));
-            let args = undrain::Args { upstream: "api".into(), endpoint: url.into(), options };
-            undrain::output(&args).map_err(|failure| failure.to_string())
+            let args = UndrainArgs { upstream: "api".into(), endpoint: url.into(), options };
+            undrained(&args).map_err(|failure| failure.to_string())
         };
         assert_eq!(undrain().unwrap(), "http://127.0.0.1:3000 of upstream api takes requests again.\n");
         assert_eq!(undrain().unwrap_err(), "endpoint http://127.0.0.1:3000 of upstream api is not drained");
