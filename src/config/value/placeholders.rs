@@ -346,7 +346,7 @@ pub enum Placeholder {
     RequestId,
     /// `{host}`: without port.
     Host,
-    /// The text that a part of the route's path matched: its index in [`PathPattern::captures`].
+    /// The text that a part of the route's path matched: its index among the pattern's captures.
     Capture(usize),
 }
 
