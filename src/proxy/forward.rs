@@ -16,7 +16,7 @@ use super::{
     request_body::{BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     retries::{Retries, discard},
-    served::ClientRequest,
+    client_request::ClientRequest,
     tunnel::Upgrade,
     upstream_response::{CheckedOutConnection, UpstreamResponse},
 };

@@ -24,7 +24,7 @@ use super::{
     request_context::FoundRoute,
     reservation::ReservationGuard,
     response_body::{BodySource, ResponseBody, UpstreamBody},
-    served::ClientRequest,
+    client_request::ClientRequest,
     trailers::TrailerFilter,
     tunnel::Upgrade,
     upstream_response::UpstreamResponse,

@@ -22,7 +22,7 @@ use super::{
     response_body::ResponseBody,
     rewrite,
     route_reply::{LocalReply, ReplyOrigin},
-    served::ClientRequest,
+    client_request::ClientRequest,
     steps::{ResponseSource, admit, check_optional_key, find, has_optional_key},
     tunnel::{self, Upgrade},
     usage,

@@ -2,47 +2,36 @@
 
 use std::{rc::Rc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
-use tokio::task::yield_now;
 
 use super::{
     bans::{BanMatch, record_offense},
     checks::{CheckInputs, Checks},
     client::ClientInfo,
     cors::CorsResponse,
-    cost_meter::CostMeter,
     credential::CredentialFault,
-    denial_record::DenialRecord,
+    decision_record::source_label,
     early_ends::Judgement,
     exchange::Exchange,
     header_edits::FilledEdits,
     headers,
-    outcome::{CheckOutcome, PolicyOutcome, tightest},
     peer::Peer,
-    refused_body::discard,
     reply::Reply,
-    request_body::{BodyFault, BodyProgress},
     request_buffering::{ReceivedBody, receive_small, receive_up_to},
     request_context::{FoundRoute, RequestContext, RequestFacts},
-    reservation::{self, reserve},
-    response_body::ResponseBody,
-    route_reply::{LocalReply, ReplyOrigin},
+    reservation::reserve,
     rules::Rules,
     steps::{RefusedBy, StepHost},
-    upstream_response::UpstreamResponse,
     worker::Worker,
 };
 use crate::{
-    abuse::{self, ObservedResponse, RequestLine},
-    config::model::Route,
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
-    limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
-    peaks::{DecidedCheck, SampleName},
+    limit::StoreAdmin,
     response_cost::{ask_for_usage, media_type},
     router::Target,
-    telemetry::metrics::{self, BanVerdict, Http2Abuse},
+    telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
 };
 
@@ -99,22 +88,6 @@ impl<'a, S> ClientRequest<'a, S> {
         }
     }
 
-    /// Replies to a request that a step has refused.
-    pub(super) fn refuse(
-        self,
-        refused: RefusedBy,
-        version: Version,
-        headers: HeaderMap,
-    ) -> Response<ResponseBody> {
-        let Self { worker, client, exchange, body } = self;
-        // The bytes after a malformed head can't be trusted.
-        let body = body.and_then(ReceivedBody::into_rest).filter(|_| !matches!(refused, RefusedBy::Head(_)));
-        let stays_open = body.is_none_or(|body| discard(worker, &exchange, version, &headers, body));
-        let (now, outcomes) = (|| exchange.time(), &exchange.outcomes);
-        let reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, headers);
-        exchange.reply(if stays_open { reply } else { reply.closing() })
-    }
-
     fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
         let identity = rules.identify(facts, || self.exchange.time(), |_| ());
         self.exchange.set_user(rules.written_user(&identity));
@@ -146,98 +119,6 @@ impl<'a, S> ClientRequest<'a, S> {
         self.client.hand_off().upstream_client(self.worker.upstreams[index].shared(), address)
     }
 
-    /// Notes the response, and records it if it tells something about a limited client.
-    pub(super) fn responded(
-        &mut self,
-        forwarded: &UpstreamResponse,
-        route: &Route,
-        found: &FoundRoute,
-        is_safe: bool,
-    ) {
-        let status = forwarded.response.status();
-        self.exchange.forward_responded(&forwarded.host.endpoint, status);
-        if !route.policies.is_empty() {
-            self.record_response(found, is_safe, status);
-        }
-    }
-
-    /// Records a response if it tells something about its client.
-    #[inline]
-    fn record_response(&self, found: &FoundRoute, is_safe: bool, status: StatusCode) {
-        let Self { worker, exchange, .. } = self;
-        let address = worker.rules.identifying_address(found.client.ip);
-        if worker.recorder.wants_response(address, status) {
-            worker.recorder.record_response(&ObservedResponse {
-                client: abuse::masked(address, worker.config().client_address.ipv6_prefix),
-                request: RequestLine { is_safe, path: found.target.path(), query: found.target.query() },
-                status,
-                now: exchange.time(),
-            });
-        }
-    }
-
-    /// Refunds the units that a response with this status does not cost.
-    pub(super) fn settle(&mut self, status: impl FnOnce() -> ResponseStatus) -> impl Future<Output = ()> {
-        let (reservation, outcomes) = self.exchange.reserved();
-        reservation::settle(&self.worker.rules.policies, reservation, outcomes, status)
-    }
-
-    /// Settles a request that its policies have admitted and that is not forwarded.
-    async fn settle_refused(&mut self) {
-        let (reservation, outcomes) = self.exchange.reserved();
-        reservation::settle_refused(&self.worker.rules.policies, reservation, outcomes).await;
-    }
-
-    /// Sends the proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
-    async fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
-        self.settle_refused().await;
-        self.worker.rules.quotas.add_fields(&mut reply.headers, &self.exchange.outcomes);
-        self.exchange.reply(reply)
-    }
-
-    /// Sends Tollgate's own reply to a request that its policies have admitted. It counts for these policies as an
-    /// upstream's response would, unless the request can't be forwarded.
-    pub(super) async fn respond(
-        mut self,
-        request: &request::Parts,
-        LocalReply { mut reply, origin }: LocalReply,
-    ) -> Response<ResponseBody> {
-        if matches!(origin, ReplyOrigin::FaultyRewrite | ReplyOrigin::Deadline) {
-            self.settle_refused().await;
-        } else {
-            let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-            self.settle(|| status).await;
-            if let Some(reservation) = self.exchange.reservation() {
-                if let Some(mut meter) = CostMeter::new(reservation, reply.status, &reply.headers) {
-                    meter.read(&reply.body);
-                    meter.finish();
-                }
-                reservation.completed();
-                // As in `settle`: the client's next request arrives later.
-                yield_now().await;
-            }
-        }
-        let Self { worker, exchange, body, .. } = self;
-        worker.rules.quotas.add_fields(&mut reply.headers, &exchange.outcomes);
-        let body = body.and_then(ReceivedBody::into_rest);
-        if body.is_some_and(|body| !discard(worker, &exchange, request.version, &request.headers, body)) {
-            reply = reply.closing();
-        }
-        match origin {
-            ReplyOrigin::Route | ReplyOrigin::Preflight { is_allowed: true } => {
-                exchange.reply_of_route(reply)
-            }
-            ReplyOrigin::Preflight { is_allowed: false } => {
-                exchange.count_refusal(metrics::Refusal::Origin);
-                exchange.reply(reply)
-            }
-            ReplyOrigin::MaxForwards
-            | ReplyOrigin::FaultyRedirect
-            | ReplyOrigin::FaultyRewrite
-            | ReplyOrigin::Deadline => exchange.reply(reply),
-        }
-    }
-
     /// The `body`, which is received first if it has at most `limit` bytes.
     pub(super) fn receive_small<'r>(
         &self,
@@ -250,32 +131,6 @@ impl<'a, S> ClientRequest<'a, S> {
         receive_small(body, request, limit, &worker.body_room, client.connection(), limits)
     }
 
-    /// Replies to a request whose client has broken off its body.
-    pub(super) async fn broken_off(mut self, reply: Reply) -> Response<ResponseBody> {
-        self.exchange.client_broke_off();
-        self.reply(reply).await
-    }
-
-    /// Replies to a request that no endpoint has responded to. `upload`: the progress of its body.
-    pub(super) async fn forward_failed(
-        mut self,
-        reply: Reply,
-        upload: Option<Rc<BodyProgress>>,
-    ) -> Response<ResponseBody> {
-        if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
-            self.exchange.client_broke_off();
-        }
-        self.exchange.forward_failed(reply.status);
-        self.reply(reply).await
-    }
-
-    fn count_decision(&self, policy: usize, verdict: metrics::VerdictLabel, source: metrics::SourceLabel) {
-        self.worker.metrics().decision(policy, verdict, source);
-    }
-
-    fn denial_record<'d, 'r, 'c>(&'d self, context: &'d RequestContext<'r, 'c>) -> DenialRecord<'d, 'r, 'c> {
-        DenialRecord { exchange: &self.exchange, context }
-    }
 }
 
 impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
@@ -298,7 +153,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                 self.denial_record(context).record_banned(worker, policy, ban);
             }
             (&RefusedBy::MissingKey(policy), Some(context)) => {
-                self.count_decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
+                self.count_decision(policy, VerdictLabel::Denied, SourceLabel::Store);
                 self.denial_record(context).record_unidentified(worker, policy);
                 record_offense(worker, &self.exchange, context, || [(policy, "")].into_iter());
                 self.exchange.verdict.deny(policy);
@@ -373,7 +228,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     ) -> Result<Duration, RefusedBy> {
         let worker = self.worker;
         for &policy in &checks.denied_in_shadow {
-            self.count_decision(policy, metrics::VerdictLabel::ShadowDenied, metrics::SourceLabel::Store);
+            self.count_decision(policy, VerdictLabel::ShadowDenied, SourceLabel::Store);
             self.exchange.verdict.deny_in_shadow(policy);
         }
         let all = checks.as_slice();
@@ -399,11 +254,11 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                 checks.iter().map(|(_, variant)| variant.policy).collect();
             policies.dedup();
             for policy in policies {
-                self.count_decision(policy, metrics::VerdictLabel::Error, metrics::SourceLabel::Fallback);
+                self.count_decision(policy, VerdictLabel::Error, SourceLabel::Fallback);
             }
             return Err(RefusedBy::Store);
         };
-        record_outcomes(self, context.found.route, checks, &decision);
+        self.record_outcomes(context.found.route, checks, &decision);
         if !decision.admitted {
             return Err(self.denied(checks, &decision, context));
         }
@@ -435,8 +290,8 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         }
         if let Some(outcome) = attempts.outcomes(&decision).next().filter(|_| is_guess) {
             let verdict = match decision.admitted {
-                true => metrics::VerdictLabel::Allowed,
-                false => metrics::VerdictLabel::Denied,
+                true => VerdictLabel::Allowed,
+                false => VerdictLabel::Denied,
             };
             self.count_decision(outcome.variant.policy, verdict, source_label(decision.source));
         }
@@ -497,90 +352,6 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
 
     fn request_id(&self) -> &HeaderValue {
         self.exchange.request_id()
-    }
-}
-
-impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
-    /// Records a request that policies have denied.
-    fn denied(
-        &mut self,
-        checks: &Checks<'_>,
-        decision: &Decision,
-        context: &RequestContext<'_, '_>,
-    ) -> RefusedBy {
-        self.record_denials(checks, decision, context);
-        let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
-        let policy = self.exchange.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
-        self.exchange.verdict.deny(policy);
-        RefusedBy::Policies(decisive)
-    }
-
-    /// Records the checks in `decision` that deny.
-    fn record_denials(&self, checks: &Checks<'_>, decision: &Decision, context: &RequestContext<'_, '_>) {
-        let denials = || checks.outcomes(decision).filter(CheckOutcome::is_denial);
-        for (nth, denied) in denials().enumerate() {
-            self.denial_record(context).record(self.worker, &denied, decision.source, nth == 0);
-        }
-        record_offense(self.worker, &self.exchange, context, || {
-            denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
-        });
-    }
-}
-
-/// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of
-/// enforced policies.
-fn record_outcomes<S>(
-    served: &mut ClientRequest<'_, S>,
-    route: usize,
-    checks: &Checks<'_>,
-    decision: &Decision,
-) {
-    let ClientRequest { worker, exchange, .. } = served;
-    let source = source_label(decision.source);
-    // The shadow policy with the longest wait among those that would deny.
-    let mut shadow: Option<(i64, usize)> = None;
-    for outcome in checks.outcomes(decision) {
-        let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
-        let is_shadow = outcome.check.policy.is_shadow;
-        // A fallback has limits of its own.
-        if decision.source != DecisionSource::Fallback {
-            worker.peaks.record(DecidedCheck {
-                name: SampleName { route, policy, variant: outcome.variant.variant },
-                check: outcome.check,
-                verdict: &outcome.verdict,
-                is_admitted: decision.admitted,
-                time: decision.time,
-            });
-        }
-        let counted = match (verdict.admitted, is_shadow) {
-            // If other checks deny the request, a check that admits it has decided nothing.
-            (true, _) => decision.admitted.then_some(metrics::VerdictLabel::Allowed),
-            (false, true) => Some(metrics::VerdictLabel::ShadowDenied),
-            (false, false) => Some(metrics::VerdictLabel::Denied),
-        };
-        if let Some(counted) = counted {
-            worker.metrics().decision(policy, counted, source);
-        }
-        if !is_shadow {
-            exchange.outcomes.push(PolicyOutcome::from(outcome));
-        } else if !verdict.admitted {
-            let retry_after = verdict.retry_after.unwrap_or(i64::MAX);
-            shadow = shadow.max(Some((retry_after, policy)));
-        } else if decision.admitted {
-            exchange.verdict.delay_in_shadow(verdict.delay);
-        }
-    }
-    if let Some((_, policy)) = shadow {
-        exchange.verdict.deny_in_shadow(policy);
-    }
-}
-
-fn source_label(source: DecisionSource) -> metrics::SourceLabel {
-    match source {
-        DecisionSource::Store => metrics::SourceLabel::Store,
-        DecisionSource::Slice => metrics::SourceLabel::Slice,
-        DecisionSource::LocalDenial => metrics::SourceLabel::LocalDenial,
-        DecisionSource::Fallback => metrics::SourceLabel::Fallback,
     }
 }
 

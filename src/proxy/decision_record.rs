@@ -1,0 +1,103 @@
+//! Records the decision about a request: counters, verdicts, outcomes, and the denials behind it.
+
+use super::{
+    bans::record_offense,
+    checks::Checks,
+    client_request::ClientRequest,
+    denial_record::DenialRecord,
+    outcome::{CheckOutcome, PolicyOutcome, tightest},
+    request_context::RequestContext,
+    steps::RefusedBy,
+};
+use crate::{
+    limit::{Decision, DecisionSource, StoreAdmin},
+    peaks::{DecidedCheck, SampleName},
+    telemetry::metrics::{SourceLabel, VerdictLabel},
+};
+
+impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
+    pub(super) fn count_decision(&self, policy: usize, verdict: VerdictLabel, source: SourceLabel) {
+        self.worker.metrics().decision(policy, verdict, source);
+    }
+
+    pub(super) fn denial_record<'d, 'r, 'c>(&'d self, context: &'d RequestContext<'r, 'c>) -> DenialRecord<'d, 'r, 'c> {
+        DenialRecord { exchange: &self.exchange, context }
+    }
+
+    /// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of
+    /// enforced policies.
+    pub(super) fn record_outcomes(&mut self, route: usize, checks: &Checks<'_>, decision: &Decision) {
+        let Self { worker, exchange, .. } = self;
+        let source = source_label(decision.source);
+        // The shadow policy with the longest wait among those that would deny.
+        let mut shadow: Option<(i64, usize)> = None;
+        for outcome in checks.outcomes(decision) {
+            let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
+            let is_shadow = outcome.check.policy.is_shadow;
+            // A fallback has limits of its own.
+            if decision.source != DecisionSource::Fallback {
+                worker.peaks.record(DecidedCheck {
+                    name: SampleName { route, policy, variant: outcome.variant.variant },
+                    check: outcome.check,
+                    verdict: &outcome.verdict,
+                    is_admitted: decision.admitted,
+                    time: decision.time,
+                });
+            }
+            let counted = match (verdict.admitted, is_shadow) {
+                // If other checks deny the request, a check that admits it has decided nothing.
+                (true, _) => decision.admitted.then_some(VerdictLabel::Allowed),
+                (false, true) => Some(VerdictLabel::ShadowDenied),
+                (false, false) => Some(VerdictLabel::Denied),
+            };
+            if let Some(counted) = counted {
+                worker.metrics().decision(policy, counted, source);
+            }
+            if !is_shadow {
+                exchange.outcomes.push(PolicyOutcome::from(outcome));
+            } else if !verdict.admitted {
+                let retry_after = verdict.retry_after.unwrap_or(i64::MAX);
+                shadow = shadow.max(Some((retry_after, policy)));
+            } else if decision.admitted {
+                exchange.verdict.delay_in_shadow(verdict.delay);
+            }
+        }
+        if let Some((_, policy)) = shadow {
+            exchange.verdict.deny_in_shadow(policy);
+        }
+    }
+
+    /// Records a request that policies have denied.
+    pub(super) fn denied(
+        &mut self,
+        checks: &Checks<'_>,
+        decision: &Decision,
+        context: &RequestContext<'_, '_>,
+    ) -> RefusedBy {
+        self.record_denials(checks, decision, context);
+        let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
+        let policy = self.exchange.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
+        self.exchange.verdict.deny(policy);
+        RefusedBy::Policies(decisive)
+    }
+
+    /// Records the checks in `decision` that deny.
+    pub(super) fn record_denials(&self, checks: &Checks<'_>, decision: &Decision, context: &RequestContext<'_, '_>) {
+        let denials = || checks.outcomes(decision).filter(CheckOutcome::is_denial);
+        for (nth, denied) in denials().enumerate() {
+            self.denial_record(context).record(self.worker, &denied, decision.source, nth == 0);
+        }
+        record_offense(self.worker, &self.exchange, context, || {
+            denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
+        });
+    }
+}
+
+pub(super) fn source_label(source: DecisionSource) -> SourceLabel {
+    match source {
+        DecisionSource::Store => SourceLabel::Store,
+        DecisionSource::Slice => SourceLabel::Slice,
+        DecisionSource::LocalDenial => SourceLabel::LocalDenial,
+        DecisionSource::Fallback => SourceLabel::Fallback,
+    }
+}
