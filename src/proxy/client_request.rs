@@ -12,7 +12,6 @@ use super::{
     client::ClientInfo,
     cors::CorsResponse,
     credential::CredentialFault,
-    decision_record::source_label,
     early_ends::Judgement,
     exchange::Exchange,
     header_edits::FilledEdits,
@@ -130,7 +129,6 @@ impl<'a, S> ClientRequest<'a, S> {
         let limits = &worker.config().client_limits;
         receive_small(body, request, limit, &worker.body_room, client.connection(), limits)
     }
-
 }
 
 impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
@@ -248,7 +246,8 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         } else {
             worker.store.decide(all).await
         };
-        self.exchange.decision_ended(decided.as_ref().ok().map(|decision| source_label(decision.source)));
+        self.exchange
+            .decision_ended(decided.as_ref().ok().map(|decision| SourceLabel::from(decision.source)));
         let Ok(decision) = decided else {
             let mut policies: SmallVec<[usize; 2]> =
                 checks.iter().map(|(_, variant)| variant.policy).collect();
@@ -293,7 +292,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                 true => VerdictLabel::Allowed,
                 false => VerdictLabel::Denied,
             };
-            self.count_decision(outcome.variant.policy, verdict, source_label(decision.source));
+            self.count_decision(outcome.variant.policy, verdict, decision.source.into());
         }
         decision.admitted
     }

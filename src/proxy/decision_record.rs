@@ -20,7 +20,10 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         self.worker.metrics().decision(policy, verdict, source);
     }
 
-    pub(super) fn denial_record<'d, 'r, 'c>(&'d self, context: &'d RequestContext<'r, 'c>) -> DenialRecord<'d, 'r, 'c> {
+    pub(super) fn denial_record<'d, 'r, 'c>(
+        &'d self,
+        context: &'d RequestContext<'r, 'c>,
+    ) -> DenialRecord<'d, 'r, 'c> {
         DenialRecord { exchange: &self.exchange, context }
     }
 
@@ -28,7 +31,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
     /// enforced policies.
     pub(super) fn record_outcomes(&mut self, route: usize, checks: &Checks<'_>, decision: &Decision) {
         let Self { worker, exchange, .. } = self;
-        let source = source_label(decision.source);
+        let source = SourceLabel::from(decision.source);
         // The shadow policy with the longest wait among those that would deny.
         let mut shadow: Option<(i64, usize)> = None;
         for outcome in checks.outcomes(decision) {
@@ -82,7 +85,12 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
     }
 
     /// Records the checks in `decision` that deny.
-    pub(super) fn record_denials(&self, checks: &Checks<'_>, decision: &Decision, context: &RequestContext<'_, '_>) {
+    pub(super) fn record_denials(
+        &self,
+        checks: &Checks<'_>,
+        decision: &Decision,
+        context: &RequestContext<'_, '_>,
+    ) {
         let denials = || checks.outcomes(decision).filter(CheckOutcome::is_denial);
         for (nth, denied) in denials().enumerate() {
             self.denial_record(context).record(self.worker, &denied, decision.source, nth == 0);
@@ -93,11 +101,13 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
     }
 }
 
-pub(super) fn source_label(source: DecisionSource) -> SourceLabel {
-    match source {
-        DecisionSource::Store => SourceLabel::Store,
-        DecisionSource::Slice => SourceLabel::Slice,
-        DecisionSource::LocalDenial => SourceLabel::LocalDenial,
-        DecisionSource::Fallback => SourceLabel::Fallback,
+impl From<DecisionSource> for SourceLabel {
+    fn from(source: DecisionSource) -> Self {
+        match source {
+            DecisionSource::Store => Self::Store,
+            DecisionSource::Slice => Self::Slice,
+            DecisionSource::LocalDenial => Self::LocalDenial,
+            DecisionSource::Fallback => Self::Fallback,
+        }
     }
 }

@@ -11,12 +11,12 @@ use super::{
     abandoned_request::{self, Sent},
     attempt::UpstreamAttempt,
     attempt_context::AttemptContext,
+    client_request::ClientRequest,
     connection_state::TimedOut,
     reply::Reply,
     request_body::{BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     retries::{Retries, discard},
-    client_request::ClientRequest,
     tunnel::Upgrade,
     upstream_response::{CheckedOutConnection, UpstreamResponse},
 };

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use super::{
     client::ClientInfo,
+    client_request::ClientRequest,
     early_hints::handle_informational,
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
@@ -24,7 +25,6 @@ use super::{
     request_context::FoundRoute,
     reservation::ReservationGuard,
     response_body::{BodySource, ResponseBody, UpstreamBody},
-    client_request::ClientRequest,
     trailers::TrailerFilter,
     tunnel::Upgrade,
     upstream_response::UpstreamResponse,
