@@ -25,6 +25,6 @@ pub use identifier::{
     user_identifier,
 };
 pub use jwt::{KeySetTiming, TokenClaims, TokenError, TokenRefusal, UnusableKeys, Verifier};
-pub use request_key::{RequestKeyFault, RequestKeys};
+pub use request_key::RequestKeys;
 pub use trusted_proxies::{ClientIp, ForwardedHop, TrustedProxies};
-pub use user::{Credentials, Identity, explain_failure, identify, identify_with};
+pub use user::{Credentials, Identity, RequestKeyFault, explain_failure, identify, identify_with};

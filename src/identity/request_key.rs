@@ -9,7 +9,7 @@ use http::{
     uri::{Parts, PathAndQuery},
 };
 
-use super::user::Identity;
+use super::user::{Identity, RequestKeyFault};
 use crate::{
     api_keys::{ApiKey, ApiKeys, KeyFault, KeyHash, MAX_KEY_LENGTH, MIN_KEY_LENGTH},
     config::model::{ApiKeySettings, KeySource, UserSource},
@@ -24,22 +24,6 @@ pub struct RequestKeys {
     /// Whether other bearer tokens are keys, too.
     takes_any_bearer: bool,
     keys: Arc<ApiKeys>,
-}
-
-/// Why the key of a request is not valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestKeyFault {
-    /// The request has several that differ.
-    Several,
-    /// It is too short, too long, or has other characters than visible ASCII.
-    Malformed,
-    /// It is a bearer token of another kind.
-    OtherToken,
-    /// The keys were not read yet, so that nobody can tell whether it is valid.
-    NotLoaded,
-    Invalid(KeyFault),
-    /// It is a bearer token of another kind that is a known key, which has expired or was revoked.
-    OtherInvalid(KeyFault),
 }
 
 /// The key in a request's query, which was removed from there so that nothing else sees it.

@@ -13,10 +13,9 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use super::{
     header_fields::{single_value, user_name},
     jwt::{TokenClaims, TokenRefusal, Verifier},
-    request_key::RequestKeyFault,
 };
 use crate::{
-    api_keys::ApiKey,
+    api_keys::{ApiKey, KeyFault},
     config::model::{HeaderFrom, UserSource},
     router::cookies,
     tls::TlsIdentity,
@@ -58,6 +57,22 @@ pub struct Identity {
     pub refused_token: Option<TokenRefusal>,
     /// The request's API key. `None`: it has none.
     pub key: Option<Result<Arc<ApiKey>, RequestKeyFault>>,
+}
+
+/// Why the key of a request is not valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKeyFault {
+    /// The request has several that differ.
+    Several,
+    /// It is too short, too long, or has other characters than visible ASCII.
+    Malformed,
+    /// It is a bearer token of another kind.
+    OtherToken,
+    /// The keys were not read yet, so that nobody can tell whether it is valid.
+    NotLoaded,
+    Invalid(KeyFault),
+    /// It is a bearer token of another kind that is a known key, which has expired or was revoked.
+    OtherInvalid(KeyFault),
 }
 
 impl Identity {

@@ -9,11 +9,11 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-use super::{stream::Socket, unix};
+use super::{
+    stream::Socket,
+    unix::{self, BACKLOG},
+};
 use crate::{config::model::ListenAddress, proxy::Peer};
-
-/// Connections that the kernel queues for a busy worker. Linux caps it at `net.core.somaxconn`.
-pub(super) const BACKLOG: i32 = 4096;
 
 /// An address that can't be listened on.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,10 @@ use std::{
 use nix::unistd::{Group, User};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::socket::BACKLOG;
 use crate::config::model::UnixSocket;
+
+/// Connections that the kernel queues for a busy worker. Linux caps it at `net.core.somaxconn`.
+pub(super) const BACKLOG: i32 = 4096;
 
 /// Binds the socket. A file left behind by a process is replaced; a socket that is in use is not.
 ///

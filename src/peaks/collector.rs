@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread,
     time::Duration,
@@ -14,15 +14,14 @@ use std::{
 use super::{
     hourly_max::hour,
     plan::PeakPlan,
-    recorder::{PeakRecorder, PeakTally},
+    recorder::{PeakBatch, PeakRecorder, PeakSender, PeakTally},
 };
 use crate::{limit::Clock, telemetry::metrics::Metrics};
 
 /// Bytes that all samples may take.
 pub(super) const MAX_BYTES: usize = 8 << 20;
-/// Batches, and tallies in them, that may wait to be merged.
+/// Batches that may wait to be merged.
 const MAX_BATCHES: usize = 1_024;
-const MAX_QUEUED: usize = 16_384;
 /// How often the thread looks at the clock.
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -30,21 +29,6 @@ const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PeakCollector {
     sender: PeakSender,
-}
-
-/// The tallies of one tick of a worker.
-#[derive(Debug)]
-pub(super) struct PeakBatch {
-    pub(super) plan: Arc<PeakPlan>,
-    pub(super) tallies: Vec<PeakTally>,
-}
-
-/// A worker's end of the queue.
-#[derive(Clone)]
-pub(super) struct PeakSender {
-    queue: SyncSender<PeakBatch>,
-    queued: Arc<AtomicUsize>,
-    metrics: Arc<Metrics>,
 }
 
 impl PeakCollector {
@@ -63,28 +47,6 @@ impl PeakCollector {
     /// A recorder for one worker under the configuration of this plan.
     pub fn recorder(&self, plan: &Arc<PeakPlan>) -> PeakRecorder {
         PeakRecorder::new(Arc::clone(plan), self.sender.clone())
-    }
-}
-
-impl PeakSender {
-    /// Hands a batch over, or drops it if there is no room. `dropped`: tallies that the worker has dropped.
-    pub(super) fn send(&self, batch: PeakBatch, mut dropped: u64) {
-        let count = batch.tallies.len();
-        let before = self.queued.fetch_add(count, Relaxed);
-        let fits = before == 0 || before.saturating_add(count) <= MAX_QUEUED;
-        if !fits || self.queue.try_send(batch).is_err() {
-            self.queued.fetch_sub(count, Relaxed);
-            dropped += count as u64;
-        }
-        if dropped > 0 {
-            self.metrics.add_peaks_dropped(dropped);
-        }
-    }
-}
-
-impl std::fmt::Debug for PeakSender {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PeakSender").finish_non_exhaustive()
     }
 }
 

@@ -1,21 +1,33 @@
 //! A worker's record of decisions. It is on the path of a request: most requests of a policy with many keys end with a
 //! hash and a comparison.
 
-use std::{cell::RefCell, hash::BuildHasher, hash::Hasher, sync::Arc};
+use std::{
+    cell::RefCell,
+    hash::{BuildHasher, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc::SyncSender,
+    },
+};
 
 use compact_str::CompactString;
 
 use super::{
-    collector::{PeakBatch, PeakSender},
     demand::DemandTally,
     plan::{PeakPlan, SampleName},
 };
-use crate::limit::{Check, algorithm::Verdict};
+use crate::{
+    limit::{Check, algorithm::Verdict},
+    telemetry::metrics::Metrics,
+};
 
 /// Keys that are tallied at once. Those that meet in one place replace each other.
 const PLACES: usize = 512;
 /// Tallies per tick, at most. What does not fit is dropped, and counted.
 const MAX_TALLIES: usize = 2_048;
+/// Tallies that may wait to be merged, in all batches.
+const MAX_QUEUED: usize = 16_384;
 /// The longest part of a key that is kept, in bytes.
 const MAX_NAME: usize = 200;
 /// The longest span of a tally, in microseconds, and the shortest part of a window.
@@ -152,6 +164,43 @@ fn shorten(identifier: &CompactString) -> CompactString {
     let mut name = CompactString::from(&identifier[..end]);
     name.push('…');
     name
+}
+
+/// The tallies of one tick of a worker.
+#[derive(Debug)]
+pub(super) struct PeakBatch {
+    pub(super) plan: Arc<PeakPlan>,
+    pub(super) tallies: Vec<PeakTally>,
+}
+
+/// A worker's end of the queue.
+#[derive(Clone)]
+pub(super) struct PeakSender {
+    pub(super) queue: SyncSender<PeakBatch>,
+    pub(super) queued: Arc<AtomicUsize>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl PeakSender {
+    /// Hands a batch over, or drops it if there is no room. `dropped`: tallies that the worker has dropped.
+    pub(super) fn send(&self, batch: PeakBatch, mut dropped: u64) {
+        let count = batch.tallies.len();
+        let before = self.queued.fetch_add(count, Relaxed);
+        let fits = before == 0 || before.saturating_add(count) <= MAX_QUEUED;
+        if !fits || self.queue.try_send(batch).is_err() {
+            self.queued.fetch_sub(count, Relaxed);
+            dropped += count as u64;
+        }
+        if dropped > 0 {
+            self.metrics.add_peaks_dropped(dropped);
+        }
+    }
+}
+
+impl std::fmt::Debug for PeakSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeakSender").finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

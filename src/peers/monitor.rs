@@ -46,7 +46,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Round trips for that, if they are long.
 const READY_TRIPS: u32 = 10;
 /// Time for sending pending changes to other instances at shutdown.
-const LAST_ROUNDS: Duration = Duration::from_secs(1);
+const LAST_ROUNDS: Duration = Duration::from_secs(3);
 
 /// The running monitor. It ends when dropped.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::{
     cors::is_preflight,
-    cost_meter::BYTES_PER_TOKEN,
     outcome::{CheckOutcome, PolicyOutcome, VariantRef},
     request_context::RequestContext,
     reservation::LeaseTokens,
@@ -24,6 +23,9 @@ use crate::{
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
 };
+
+/// Bytes of a body that make about one token.
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 /// Inputs of checks that do not come from the request.
 pub struct CheckInputs<'a> {

@@ -2,8 +2,8 @@
 //! trusted peers may send them, and only in the head of a message.
 
 use http::{HeaderMap, HeaderName};
+use smallvec::SmallVec;
 
-use super::headers::remove_where;
 use crate::config::model::{
     AddressHeader, Condition, Config, Cost, HeaderFrom, KeyPart, KeyRecipe, KeySource, MethodOverride,
     Policy, UserSource,
@@ -190,6 +190,14 @@ pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
         && name.bytes().zip(prefix.bytes()).all(|(byte, want)| {
             byte == want || !byte.is_ascii_alphanumeric() && !want.is_ascii_alphanumeric()
         })
+}
+
+/// Removes the fields whose names fulfil the condition.
+pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
+    let names: SmallVec<[HeaderName; 4]> = headers.keys().filter(|name| condition(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
 }
 
 #[cfg(test)]

@@ -4,16 +4,13 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 
 use super::{
-    checks::number,
+    checks::{BYTES_PER_TOKEN, number},
     reservation::{Charge, MissingReason, ReservationGuard, ReservedCost},
 };
 use crate::{
     config::model::{Measure, NumberSource, ResponseCost},
     response_cost::{BodyScanner, FoundNumber, MAX_NUMBER, Unscannable},
 };
-
-/// Bytes of a body that make about one token.
-pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 /// Meters one response. Dropped before the response's end, it charges what has passed.
 #[derive(Debug)]

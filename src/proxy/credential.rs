@@ -2,11 +2,7 @@
 
 use http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE};
 
-use super::{
-    reply::Reply,
-    request_context::{RequestContext, RequestKey},
-    rules::Rules,
-};
+use super::{reply::Reply, request_context::RequestContext, request_facts::RequestKey, rules::Rules};
 use crate::{
     api_keys::KeyFault,
     config::model::{KeySource, Require, RouteAction},

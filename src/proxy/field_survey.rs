@@ -1,8 +1,8 @@
 //! The fields of a head that a proxy has to handle.
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
-use super::{claims::ClaimFields, headers::hop_by_hop};
+use super::claims::ClaimFields;
 
 /// Kinds of fields that a proxy has to handle.
 #[derive(Debug, Clone, Copy)]
@@ -73,5 +73,26 @@ impl FieldSurvey {
 
     fn add(&mut self, kind: FieldKind) {
         self.0 |= kind as u8;
+    }
+}
+
+static HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
+];
+
+/// The entry of [`HOP_BY_HOP`] that equals `name`. Hardly any name begins with one of these letters.
+#[inline]
+pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
+    match name.as_str().as_bytes().first() {
+        Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u') => HOP_BY_HOP.iter().find(|hop| *hop == name),
+        _ => None,
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    claims::{has_prefix, is_spelling},
-    headers::remove_where,
+    claims::{has_prefix, is_spelling, remove_where},
     placeholders::PlaceholderValues,
 };
 use crate::config::model::{FieldPattern, HeaderEdits};

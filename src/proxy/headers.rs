@@ -9,7 +9,7 @@ use http::{
 };
 use smallvec::SmallVec;
 
-use super::field_survey::{FieldKind, FieldSurvey};
+use super::field_survey::{FieldKind, FieldSurvey, hop_by_hop};
 
 /// [`remove_hop_by_hop`] for a head with this `survey`. Most heads name no field in `Connection`.
 pub(super) fn remove_surveyed_hop_by_hop(
@@ -65,27 +65,6 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: impl Fn(&str) -> 
 pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The scheme of the client's request.
 pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-static HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("http2-settings"),
-];
-
-/// The entry of [`HOP_BY_HOP`] that equals `name`. Hardly any name begins with one of these letters.
-#[inline]
-pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
-    match name.as_str().as_bytes().first() {
-        Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u') => HOP_BY_HOP.iter().find(|hop| *hop == name),
-        _ => None,
-    }
-}
 
 /// Whether a message has a transfer coding other than `chunked`, or several. Even an empty element counts: another
 /// server may have framed such a message by its length.
@@ -155,13 +134,6 @@ fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
 
 fn accepts_trailers(value: &HeaderValue) -> bool {
     elements(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
-}
-
-pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
-    let names: SmallVec<[HeaderName; 4]> = headers.keys().filter(|name| condition(name)).cloned().collect();
-    for name in names {
-        headers.remove(name);
-    }
 }
 
 /// Gives an HTTP/2 request the fields that it would have over HTTP/1.1.

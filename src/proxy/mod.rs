@@ -45,6 +45,7 @@ mod request_body;
 mod request_buffering;
 mod request_context;
 mod request_copy;
+mod request_facts;
 mod request_verdict;
 mod reservation;
 mod respond;

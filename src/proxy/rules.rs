@@ -15,7 +15,7 @@ use super::{
     headers::{self, Via, X_FORWARDED_FOR},
     peer::Peer,
     quota::QuotaTexts,
-    request_context::{RequestFacts, RequestKey},
+    request_facts::{RequestFacts, RequestKey},
 };
 use crate::{
     abuse::{self, UserNaming, bans},

@@ -22,7 +22,8 @@ pub use super::{
     checks::{CheckInputs, Checks, SkipReason, distinct_detail},
     cors::CorsResponse,
     outcome::VariantRef,
-    request_context::{RequestContext, RequestFacts},
+    request_context::RequestContext,
+    request_facts::RequestFacts,
     reservation::LeaseTokens,
 };
 use crate::{

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use http::{HeaderMap, header};
 
 use super::{
-    claims::{ClaimFields, has_prefix, is_spelling},
+    claims::{ClaimFields, has_prefix, is_spelling, remove_where},
+    field_survey::hop_by_hop,
     header_edits::replaces,
-    headers::{hop_by_hop, is_token, remove_where},
+    headers::is_token,
 };
 use crate::{
     config::model::{HeaderEdits, Trailers},

@@ -3,9 +3,8 @@
 use super::{
     field::{Lack, LogFields, LogLine, WantedHeaders},
     json::{JsonReader, repaired},
-    nginx_conf,
-    notation::{self, FormatError},
-    template::{FormatMismatch, FormatPart, Template},
+    nginx_conf, notation,
+    template::{FormatError, FormatMismatch, FormatPart, Template},
     value::{Escape, TimeCache},
 };
 

@@ -1,7 +1,9 @@
 //! One log: its lines, decompressed, and the format in which they are.
 
 use std::{
+    fs::File,
     io::{self, BufRead, BufReader, Read},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,7 +20,7 @@ use ruzstd::decoding::{
 use super::{
     field::{Lack, LogLine},
     line_format::{LineFault, LineReader},
-    log_reader::{InputLog, ReadError},
+    template::FormatError,
     value::TimeCache,
 };
 
@@ -33,6 +35,60 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 /// Magic numbers of other formats, and the programs that decompress them: xz and bzip2.
 const COMPRESSED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xzcat"), (b"BZh", "bzcat")];
+
+/// A log to read.
+pub struct InputLog {
+    /// Its name as given by the operator.
+    pub name: String,
+    pub reader: Box<dyn Read + Send>,
+    /// In bytes, compressed. `None`: unknown.
+    pub size: Option<u64>,
+}
+
+impl InputLog {
+    /// Opens a file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// The file can't be opened.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        if path == Path::new("-") {
+            let name = "standard input".to_owned();
+            return Ok(Self { name, reader: Box::new(io::stdin()), size: None });
+        }
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => {
+                // A pipe has no size.
+                let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+                Ok(Self { name, reader: Box::new(file), size })
+            }
+            Err(error) => Err(ReadError::Io { log: name, error }),
+        }
+    }
+}
+
+/// Why a log can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{log} cannot be read: {error}")]
+    Io { log: String, error: io::Error },
+    #[error("{log} is compressed: decompress it by {program}, and give - to read the output")]
+    Compressed { log: String, program: &'static str },
+    #[error("{log} is in UTF-16: convert it to UTF-8, for example by iconv -f utf-16 -t utf-8")]
+    Utf16 { log: String },
+    /// `reason`: why its first line can't be read. `formats`: those that were tried.
+    #[error(
+        "{log} is not an access log that Tollgate can read{reason}. Formats that were tried: {formats}. For another one, give \
+         --format or --nginx-conf"
+    )]
+    UnknownFormat { log: String, reason: String, formats: String },
+    #[error("{log} is empty")]
+    Empty { log: String },
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error("the thread that reads the logs has ended: {0}")]
+    Thread(String),
+}
 
 /// A log that is being read.
 pub(super) struct LogFile {

@@ -2,9 +2,6 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    fs::File,
-    io::{self, Read},
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -20,8 +17,7 @@ use super::{
     arrival_order::{self, ArrivalOrder},
     field::{LogLine, WantedHeaders},
     line_format::{LineReader, LogFormat},
-    log_file::{LogFile, LogLineError, NoRequest},
-    notation::FormatError,
+    log_file::{InputLog, LogFile, LogLineError, NoRequest, ReadError},
 };
 
 /// Number of lines read ahead: lines are written when requests end, but may contain the time of arrival.
@@ -38,37 +34,6 @@ const LAST_OF_SECOND: i64 = 999_999;
 const BATCH: usize = 1_024;
 const BATCHES: usize = 8;
 
-/// A log to read.
-pub struct InputLog {
-    /// Its name as given by the operator.
-    pub name: String,
-    pub reader: Box<dyn Read + Send>,
-    /// In bytes, compressed. `None`: unknown.
-    pub size: Option<u64>,
-}
-
-impl InputLog {
-    /// Opens a file, or standard input for `-`.
-    ///
-    /// # Errors
-    /// The file can't be opened.
-    pub fn open(path: &Path) -> Result<Self, ReadError> {
-        if path == Path::new("-") {
-            let name = "standard input".to_owned();
-            return Ok(Self { name, reader: Box::new(io::stdin()), size: None });
-        }
-        let name = path.display().to_string();
-        match File::open(path) {
-            Ok(file) => {
-                // A pipe has no size.
-                let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
-                Ok(Self { name, reader: Box::new(file), size })
-            }
-            Err(error) => Err(ReadError::Io { log: name, error }),
-        }
-    }
-}
-
 /// How to read logs.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
@@ -76,29 +41,6 @@ pub struct ReadOptions {
     pub formats: Vec<LogFormat>,
     /// The header fields to keep, `Host` being one. `None`: all that the log has.
     pub headers: Option<HashSet<HeaderName>>,
-}
-
-/// Why a log can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    #[error("{log} cannot be read: {error}")]
-    Io { log: String, error: io::Error },
-    #[error("{log} is compressed: decompress it by {program}, and give - to read the output")]
-    Compressed { log: String, program: &'static str },
-    #[error("{log} is in UTF-16: convert it to UTF-8, for example by iconv -f utf-16 -t utf-8")]
-    Utf16 { log: String },
-    /// `reason`: why its first line can't be read. `formats`: those that were tried.
-    #[error(
-        "{log} is not an access log that Tollgate can read{reason}. Formats that were tried: {formats}. For another one, give \
-         --format or --nginx-conf"
-    )]
-    UnknownFormat { log: String, reason: String, formats: String },
-    #[error("{log} is empty")]
-    Empty { log: String },
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    #[error("the thread that reads the logs has ended: {0}")]
-    Thread(String),
 }
 
 /// Lines that can't be read.
@@ -475,6 +417,8 @@ impl OpenLog {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     fn log(name: &str, bytes: &[u8]) -> InputLog {

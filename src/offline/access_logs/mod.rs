@@ -20,10 +20,9 @@ use compact_str::CompactString;
 use http::request;
 
 pub use line_format::LogFormat;
-pub use log_reader::{
-    InputLog, LogProgress, LogReader, ReadError, ReadOptions, ReadingNotes, UnreadableLines,
-};
-pub use notation::FormatError;
+pub use log_file::{InputLog, ReadError};
+pub use log_reader::{LogProgress, LogReader, ReadOptions, ReadingNotes, UnreadableLines};
+pub use template::FormatError;
 
 use crate::limit::ResponseStatus;
 

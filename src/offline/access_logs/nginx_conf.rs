@@ -4,8 +4,8 @@ use std::{fs, path::Path};
 
 use super::{
     line_format::LogFormat,
-    notation::{self, FormatError},
-    template::Template,
+    notation,
+    template::{FormatError, Template},
     value::Escape,
 };
 use crate::file::matching_files;

@@ -4,30 +4,9 @@ use http::header;
 
 use super::{
     field::{Field, Meaning, Unit},
-    template::{FormatPart, Template},
+    template::{FormatError, FormatPart, Template},
     value::Escape,
 };
-
-/// Why a format can't be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    #[error("the format does not tell the time: it needs one of $msec, $time_iso8601 or $time_local")]
-    NoTime,
-    #[error("the format does not tell the client: it needs $remote_addr")]
-    NoClient,
-    #[error("the format does not tell the request: it needs $request, or $request_method and $request_uri")]
-    NoRequest,
-    #[error("nothing separates {first} from {second}, so no line tells where one ends")]
-    Adjacent { first: String, second: String },
-    #[error("`{0}` is not closed")]
-    Unclosed(String),
-    #[error(
-        "no format is named `{name}`: choose {names}, or give the format as the server's configuration has it"
-    )]
-    Unknown { name: String, names: String },
-    #[error("{file}: {error}")]
-    Conf { file: String, error: String },
-}
 
 /// Compiles a format in the notation of nginx (`$remote_addr`), Apache (`%h`) or Envoy (`%START_TIME%`).
 ///

@@ -3,7 +3,7 @@
 use crate::{
     config::model::UserSource,
     identity::{ClientIp, ForwardedHop, Identity, explain_failure},
-    proxy::{request_context::RequestFacts, rules::Rules},
+    proxy::{request_facts::RequestFacts, rules::Rules},
 };
 
 /// The client's address, and its source.

@@ -8,7 +8,7 @@ use crate::{
     proxy::{
         listener_reply::ListenerReply,
         reply::Reply,
-        request_context::RequestFacts,
+        request_facts::RequestFacts,
         rules::{Rules, parse_target},
     },
     router::{RequestParts, Target},

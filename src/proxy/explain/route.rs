@@ -5,7 +5,7 @@ use http::Method;
 use super::explanation::{ExplainedRoute, MASK, PassedOver};
 use crate::{
     config::model::{Route, Split},
-    proxy::{request_context::RequestFacts, rules::Rules},
+    proxy::{request_facts::RequestFacts, rules::Rules},
     router::{IgnoredDifferences, Mismatch, Target},
 };
 

@@ -1,22 +1,26 @@
 //! The costs of one request that its response tells. Units are reserved before; when the response has ended, the store
 //! gets the difference.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
-use super::{
-    guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost},
-    task::{FIRST_PAUSE, LONGEST_PAUSE},
-};
+use super::guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost};
 use crate::{
     config::model::Measure,
     limit::{Check, DecisionSource, Receipt, Store, Taken, Unavailable},
     proxy::worker::Worker,
     telemetry::metrics::WorkerMetrics,
 };
+
+/// The pause after the first attempt that failed, to release leases or to settle costs; it doubles with each attempt.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Most settlements of the process that wait for the store.
 const MAX_LATE: usize = 16_384;

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    costs::OpenCosts,
+    costs::{FIRST_PAUSE, LONGEST_PAUSE, OpenCosts},
     guard::{RequestProgress, RequestStage, ReservationGuard},
 };
 use crate::{
@@ -29,10 +29,6 @@ use crate::{
     proxy::{checks::Checks, outcome::VariantRef, worker::Worker},
     telemetry::metrics::WorkerMetrics,
 };
-
-/// The pause after the first attempt that failed, to release leases or to settle costs; it doubles with each attempt.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long a request that was sent to an upstream keeps its leases if its connection is closed before the whole
 /// response has arrived: the upstream may not stop at once. A denied client is asked to wait as long

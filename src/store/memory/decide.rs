@@ -11,7 +11,8 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     MemoryStore,
     budget::ByteBudget,
-    shard::{LimitName, Now, StoreShard},
+    shard::{Now, StoreShard},
+    slots::LimitName,
 };
 use crate::limit::{
     Check, Decision, DecisionSource, Receipt, Taken,

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::{budget::ByteBudget, slots::Slots};
+use super::{
+    budget::ByteBudget,
+    slots::{LimitName, Slot, SlotKey, Slots},
+};
 use crate::{
     limit::{
-        Check, Policy, PolicyId,
+        Check, Policy,
         algorithm::{Kind, LimitRule, LimitState, Tier, Verdict},
     },
     memory_budget::heap,
@@ -59,52 +62,6 @@ impl Now {
             }
             _ => expires_at,
         }
-    }
-}
-
-/// The name of a limit in a request, with its hash.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LimitName<'a> {
-    pub(super) hash: u64,
-    pub(super) policy: PolicyId,
-    pub(super) identifier: &'a str,
-}
-
-impl LimitName<'_> {
-    /// Whether `key` has this name.
-    pub(super) fn matches(&self, key: &SlotKey) -> bool {
-        self.policy == key.policy && self.identifier == key.identifier
-    }
-
-    pub(super) fn is_same_limit(&self, other: &LimitName<'_>) -> bool {
-        self.hash == other.hash && self.policy == other.policy && self.identifier == other.identifier
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SlotKey {
-    pub(super) identifier: CompactString,
-    pub(super) policy: PolicyId,
-    /// The lowest bits of the name's hash.
-    pub(super) hash: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Slot {
-    pub(super) key: SlotKey,
-    pub(super) state: LimitState,
-    /// When the state expires: from then on it counts nothing.
-    pub(super) expires_at: i64,
-    /// The least rank is evicted first; of equal ranks, the slot that expires first. Of a slot at its limit: when units
-    /// are free again. Of any other: the share of the limit that is used, since so much more would be admitted after an
-    /// eviction: units of several policies can't be compared. A flood of new keys evicts its own, which are used once.
-    /// Ranks of the two kinds are not compared with each other.
-    rank: i64,
-}
-
-impl Slot {
-    pub(super) fn new(key: SlotKey, state: LimitState) -> Self {
-        Self { key, state, expires_at: i64::MIN, rank: 0 }
     }
 }
 

@@ -2,7 +2,54 @@
 
 use hashbrown::HashTable;
 
-use super::shard::{LimitName, Slot};
+use crate::limit::{PolicyId, algorithm::LimitState};
+use compact_str::CompactString;
+
+/// The name of a limit in a request, with its hash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LimitName<'a> {
+    pub(super) hash: u64,
+    pub(super) policy: PolicyId,
+    pub(super) identifier: &'a str,
+}
+
+impl LimitName<'_> {
+    /// Whether `key` has this name.
+    pub(super) fn matches(&self, key: &SlotKey) -> bool {
+        self.policy == key.policy && self.identifier == key.identifier
+    }
+
+    pub(super) fn is_same_limit(&self, other: &LimitName<'_>) -> bool {
+        self.hash == other.hash && self.policy == other.policy && self.identifier == other.identifier
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SlotKey {
+    pub(super) identifier: CompactString,
+    pub(super) policy: PolicyId,
+    /// The lowest bits of the name's hash.
+    pub(super) hash: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) key: SlotKey,
+    pub(super) state: LimitState,
+    /// When the state expires: from then on it counts nothing.
+    pub(super) expires_at: i64,
+    /// The least rank is evicted first; of equal ranks, the slot that expires first. Of a slot at its limit: when units
+    /// are free again. Of any other: the share of the limit that is used, since so much more would be admitted after an
+    /// eviction: units of several policies can't be compared. A flood of new keys evicts its own, which are used once.
+    /// Ranks of the two kinds are not compared with each other.
+    pub(super) rank: i64,
+}
+
+impl Slot {
+    pub(super) fn new(key: SlotKey, state: LimitState) -> Self {
+        Self { key, state, expires_at: i64::MIN, rank: 0 }
+    }
+}
 
 /// Slots in a list, and a table that finds their indexes in it. A name carries its hash, so there is no hasher. Indexes
 /// and kept hashes have 32 bits: half as much as in a common map.
@@ -105,7 +152,7 @@ impl std::ops::IndexMut<usize> for Slots {
 mod tests {
     use compact_str::{CompactString, format_compact};
 
-    use super::{super::shard::SlotKey, *};
+    use super::*;
     use crate::limit::{
         PolicyId,
         algorithm::{Kind, LimitState},

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use super::{
     budget::ByteBudget,
-    shard::{LimitName, Now, Sacrifice, SlotKey, StoreShard},
+    shard::{Now, Sacrifice, StoreShard},
+    slots::{LimitName, SlotKey},
 };
 use crate::{
     limit::{

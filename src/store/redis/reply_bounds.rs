@@ -6,13 +6,14 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::server_connection::ConnectionProgress;
 
 /// Most bytes of a reply, with [`ELEMENT`] for each element that it announces. Those of the largest replies: 200 API keys
 /// of 16 KiB, 1,000 entries of the audit log of 6 KiB, the map of a cluster with 14,000 ranges of slots.
@@ -25,6 +26,15 @@ const MAX_UNASKED: usize = 2 * MAX_REPLY;
 const MAX_LINE: usize = 64 << 10;
 /// How deep arrays may be nested: the map of a cluster has four levels.
 const MAX_DEPTH: usize = 8;
+
+/// The observed events of the stream.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionProgress {
+    pub(super) has_ended: AtomicBool,
+    pub(super) written: AtomicU64,
+    /// The bound of replies that the server has exceeded.
+    pub(super) exceeded: OnceLock<&'static str>,
+}
 
 /// Follows the replies in a stream of bytes.
 #[derive(Debug, Default)]

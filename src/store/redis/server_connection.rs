@@ -6,10 +6,7 @@
 use std::{
     io,
     pin::Pin,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -28,7 +25,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::reply_bounds::BoundedStream;
+use super::reply_bounds::{BoundedStream, ConnectionProgress};
 
 /// An open connection, shared by its clones. It is closed when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -42,15 +39,6 @@ pub(crate) struct ServerConnection {
 struct ConnectionTask {
     state: Arc<ConnectionProgress>,
     handle: AbortHandle,
-}
-
-/// The observed events of the stream.
-#[derive(Debug, Default)]
-pub(super) struct ConnectionProgress {
-    pub(super) has_ended: AtomicBool,
-    written: AtomicU64,
-    /// The bound of replies that the server has exceeded.
-    pub(super) exceeded: OnceLock<&'static str>,
 }
 
 impl Drop for ConnectionTask {

@@ -7,9 +7,7 @@ use futures_util::StreamExt;
 use tokio::time::{interval, timeout};
 
 use super::{
-    connection::Server,
-    error_hint,
-    server_connection::{ConnectionProgress, open_stream},
+    connection::Server, error_hint, reply_bounds::ConnectionProgress, server_connection::open_stream,
 };
 
 /// How often the connection is tested, and the timeout of the test.

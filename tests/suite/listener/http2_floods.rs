@@ -90,7 +90,7 @@ fn requests(from: u32, count: u32, path: &str, rest: impl Fn(u32) -> Vec<u8>) ->
 #[test]
 fn frames_that_ask_for_nothing_end_the_connection() {
     let origin = Origin::ok();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let tollgate = Tollgate::start(Config::new(&[origin.address], "client_limits: { header_timeout: 60s }"));
     let open = frame(HEADERS, END_HEADERS, 1, &request("POST", "/"));
     let begun = frame(HEADERS, 0, 1, &request("GET", "/"));
     let padded = |data: &[u8]| frame(DATA, PADDED, 1, &[&[255], data, &[0; 255]].concat());

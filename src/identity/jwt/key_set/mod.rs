@@ -1,7 +1,6 @@
 //! The key set that a provider of tokens publishes, fetched again and again by a thread of its own.
 
 mod fetch;
-mod refresh;
 mod set;
 mod timing;
 mod waiting;
