@@ -37,8 +37,9 @@ use crate::{
     },
 };
 
-/// Most times that a batch loads the script.
-const MAX_LOADS: usize = 3;
+/// Most times that a batch loads the script. Another flush may come between the load and the call: Redis reads the script
+/// in several parts.
+const MAX_LOADS: usize = 10;
 /// Most connections on which a batch is tried if the server has closed them: as many as were idle may be.
 const MAX_ENDED: usize = 4;
 /// Most batches in flight on one connection.
