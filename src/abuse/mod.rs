@@ -5,7 +5,7 @@
 //! a request wait: denials without room are dropped and counted.
 //!
 //! If several instances share an [`Archive`], it has one [`SharedClient`] per client, into which each merges its
-//! records ([`ClientRegistry::pending_snapshots`], [`ClientRegistry::merge_shared`]). An [`ArchiveReader`] fetches
+//! records ([`ClientRegistry::pending_clients`], [`ClientRegistry::merge_shared`]). An [`ArchiveReader`] fetches
 //! the others' records when the admin port needs them.
 
 mod address;
@@ -27,11 +27,10 @@ pub use address::{
 pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
-    ClientRegistry, ClientSnapshot, DeniedAddress, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot,
-    LimitedClient, MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate,
-    PolicySnapshot, RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort,
-    TrafficCounts, USER_ADDRESSES, Unblock, UserAddresses, UserDenialCounts, UserDenials, UserSample,
-    incarnation,
+    ClientRegistry, DeniedAddress, DeniedCounts, DenyingLimit, EvidenceUsage, Expiry, LimitedClient,
+    PageScan, PeerView, PendingClient, PendingUpdate, RequestRecord, SHARED_CLIENTS, SharedClient,
+    SharedCounts, SharedEvidence, SharedUnblock, Sort, TrafficCounts, USER_ADDRESSES, Unblock, UserAddresses,
+    UserDenialCounts, UserDenials, UserSample, incarnation,
 };
 pub use hint::Hint;
 pub use logged_client::LoggedClient;

@@ -24,7 +24,11 @@ pub(crate) const LINE: RequestLine<'_> = RequestLine { is_safe: true, path: "/a"
 
 /// A request of `user` at `time`.
 pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
-    Arc::new(Entry { time, user: Some(user.into()), method: http::Method::GET, path: "/a".into() })
+    entry_at(time, Some(user), "/a")
+}
+
+pub(crate) fn entry_at(time: i64, user: Option<&str>, path: &str) -> Arc<Entry> {
+    Arc::new(Entry { time, user: user.map(Into::into), method: http::Method::GET, path: path.into() })
 }
 
 /// `per-ip`: three a minute per address, whose records are kept for 5 s.
@@ -50,6 +54,12 @@ pub(crate) fn names(users: Users) -> UserNaming {
 /// A registry with [`policy`] that retains clients for 10 s.
 pub(super) fn registry() -> ClientRegistry {
     ClientRegistry::new(&[policy()], Duration::from_secs(10), Metrics::new(&telemetry::testing::config(), 1))
+}
+
+/// A registry with [`policy`] that keeps this number of records for so long, as clients themselves.
+pub(crate) fn registry_keeping(keep: usize, retain: Duration) -> ClientRegistry {
+    let policy = Policy { record: model::RecordedFields { keep, retain }, ..policy() };
+    ClientRegistry::new(&[policy], retain, Metrics::new(&telemetry::testing::config(), 1))
 }
 
 /// The tick of a worker with an address that was denied once, for a second.
@@ -96,6 +106,14 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> DenialTally {
         }
     }
     tally
+}
+
+/// Records the denial of these requests of 203.0.113.7.
+pub(crate) fn record(registry: &ClientRegistry, entries: &[Arc<Entry>], until: i64) {
+    let tally = tally_of(entries, until);
+    let now = tally.last;
+    let policies = registry.policies();
+    registry.record(TickDenials { policies, ..batch("203.0.113.7", tally) }, now);
 }
 
 /// The tally as a worker's tick.

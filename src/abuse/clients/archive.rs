@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{super::bans::BannedKey, ClientSnapshot, DeniedAddress};
+use super::{super::bans::BannedKey, DeniedAddress, SharedClient};
 use crate::limit::Unavailable;
 
 /// Reads the records of the other instances, and publishes unblocks. An instance's own records are not returned to
@@ -58,27 +58,15 @@ pub struct ChangesPage {
     pub next: Option<i64>,
 }
 
-/// The records of all other instances about a client.
+/// A client as one instance reads it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerView {
-    pub unblocked: Option<PeerUnblock>,
-    /// Their combined records, which may include records of this instance.
-    pub snapshot: Option<ClientSnapshot>,
-    /// The number of users that all instances, including this one, saw behind the client; 0 if there are no others.
-    pub users: u64,
-    /// The copy of the client in which the counts of the others include the counts that this instance had published.
-    /// `None`: they do not.
-    pub own_summed_up: Option<u32>,
-}
-
-/// The time and author of a client's last unblock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerUnblock {
-    /// How many microseconds ago. Not a time, because each instance has its own clock.
-    pub ago: i64,
-    pub by: String,
-    /// Whether an instance has denied the client again since.
-    pub denied_since: bool,
+    /// Without records if the archive does not have the client.
+    pub client: SharedClient,
+    /// The number of the instance that reads it.
+    pub instance: u32,
+    /// When it was read, in microseconds by the archive's clock.
+    pub now: i64,
 }
 
 /// The addresses at which a user was denied.

@@ -90,7 +90,7 @@ mod tests {
     use super::{
         super::{
             super::{address, bans::BannedKey, testing::policy},
-            ClientSnapshot, PeerView, UserAddresses,
+            PeerView, SharedClient, UserAddresses,
         },
         *,
     };
@@ -121,11 +121,10 @@ mod tests {
                 return Err(Unavailable::Connection("away".into()));
             }
             self.read.borrow_mut().extend(addresses);
-            let found = PeerView {
-                snapshot: Some(ClientSnapshot { first: 1, last: 1, ..ClientSnapshot::default() }),
-                ..PeerView::default()
-            };
-            Ok(vec![found; addresses.len()])
+            let mut client = SharedClient::default();
+            (client.counts.first, client.counts.last) = (1, 1);
+            client.counts.denied.report(2, 1, None);
+            Ok(vec![PeerView { client, instance: 1, now: self.now }; addresses.len()])
         }
 
         async fn user(&self, _: &str, _: i64) -> Result<UserAddresses, Unavailable> {

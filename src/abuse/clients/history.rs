@@ -1,12 +1,12 @@
 //! The denials of a limited client, from one side: this instance, or all others together.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use compact_str::CompactString;
 
 use super::{
     super::{
-        address,
+        UserNaming, address,
         recording::{
             denial::{DenialTally, TalliedLimit},
             masking::{DeniedUser, LimitEvidence},
@@ -55,7 +55,7 @@ impl HistoryLimit {
     }
 
     /// Whether its identifier contains more than an address: a user, or part of the request.
-    fn names_more_than_an_address(&self) -> bool {
+    pub(super) fn names_more_than_an_address(&self) -> bool {
         address::names_more_than_an_address(&self.identifier)
     }
 }
@@ -208,6 +208,16 @@ impl DenialHistory {
         let records = self.policies.iter().map(|(_, buffer)| buffer.bytes()).sum::<usize>();
         let records = records + heap::array::<(Arc<str>, RecordBuffer)>(self.policies.capacity());
         heap::array::<Self>(1) + limits + records + self.users.bytes() + self.traffic.bytes()
+    }
+
+    /// Masks users' names, after the settings may have changed.
+    pub(super) fn mask(&mut self, names: &UserNaming) {
+        for limit in &mut self.limits {
+            if let Cow::Owned(masked) = names.mask_key(&limit.identifier) {
+                limit.identifier = masked.into();
+            }
+        }
+        self.policies.iter_mut().for_each(|(_, buffer)| buffer.mask(names));
     }
 
     /// Extends the times, and adds to the number of denials.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use super::super::UserNaming;
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
 /// The maximum that a policy may keep.
@@ -61,6 +62,11 @@ impl RecordBuffer {
             self.insert(entry, bounds, now);
         }
         self.trim(bounds);
+    }
+
+    /// Masks users' names.
+    pub(super) fn mask(&mut self, names: &UserNaming) {
+        self.0.iter_mut().for_each(|entry| *entry = names.mask_entry(entry).0);
     }
 
     /// Removes the records that `other` has as well.

@@ -8,7 +8,7 @@ use super::{
     scope::RecordScope,
 };
 use crate::{
-    abuse::{self, ChangesPage, PeerUnblock, PeerView, SharedClient, SharedUnblock, Unblock},
+    abuse::{self, ChangesPage, PeerView, SharedClient, SharedUnblock, Unblock},
     peers::time::unix_micros,
 };
 
@@ -49,8 +49,23 @@ pub(super) async fn read_clients(
     scope: &RecordScope,
     addresses: &[IpNet],
 ) -> RedisResult<Vec<PeerView>> {
+    let (now, stored) = read_stored(connection, scope, addresses).await?;
+    let view = |StoredValue { content, .. }: StoredValue<SharedClient>| PeerView {
+        client: content.unwrap_or_default(),
+        instance: scope.instance,
+        now,
+    };
+    Ok(stored.into_iter().map(view).collect())
+}
+
+/// The stored clients, in the same order, and the server's time.
+pub(super) async fn read_stored(
+    connection: &mut impl ConnectionLike,
+    scope: &RecordScope,
+    addresses: &[IpNet],
+) -> RedisResult<(i64, Vec<StoredValue<SharedClient>>)> {
     if addresses.is_empty() {
-        return Ok(Vec::new());
+        return Ok((0, Vec::new()));
     }
     let mut pipeline = redis::pipe();
     pipeline.cmd("TIME").cmd("MGET");
@@ -59,58 +74,45 @@ pub(super) async fn read_clients(
     }
     let (time, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
     let now = unix_micros(time);
-    let view = |pair: &[Option<Vec<u8>>]| {
+    let client = |pair: &[Option<Vec<u8>>]| {
         let value = |at: usize| pair.get(at).and_then(Option::as_deref);
-        to_view(scope, codec::decode_client(value(0), value(1)), now)
+        sound(codec::decode_client(value(0), value(1)), now)
     };
-    Ok(values.chunks(2).map(view).collect())
+    Ok((now, values.chunks(2).map(client).collect()))
 }
 
-/// `now`: by the server's clock.
-fn to_view(scope: &RecordScope, stored: StoredValue<SharedClient>, now: i64) -> PeerView {
-    let Some(client) = stored.content else { return PeerView::default() };
-    let (users, unblocked) = (client.users.len(), client.unblocked.clone());
-    let own_summed_up = client.denied.is_summed_up(scope.instance).then_some(client.incarnation);
-    let snapshot = client.of_others(scope.instance);
-    PeerView {
-        unblocked: unblocked.filter(|known| is_sound(known, now)).map(
-            |SharedUnblock { unblock: Unblock { time, by }, denied_since }| PeerUnblock {
-                ago: now.saturating_sub(time).max(0),
-                by,
-                denied_since,
-            },
-        ),
-        users: snapshot.as_ref().map_or(0, |_| users),
-        snapshot,
-        own_summed_up,
+/// The client without an unblock that no instance has written.
+fn sound(mut stored: StoredValue<SharedClient>, now: i64) -> StoredValue<SharedClient> {
+    if let Some(client) = &mut stored.content {
+        client.counts.unblocked = client.counts.unblocked.take().filter(|known| is_sound(known, now));
     }
+    stored
 }
 
 /// Whether an instance may have written this. A time in the future is by the clock of a previous server, which was
 /// ahead of this one.
-pub(super) fn is_sound(unblocked: &SharedUnblock, now: i64) -> bool {
+fn is_sound(unblocked: &SharedUnblock, now: i64) -> bool {
     let Unblock { time, by } = &unblocked.unblock;
     *time <= now.saturating_add(MAX_AHEAD) && by.len() <= MAX_AUTHOR_BYTES
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn an_unblock_by_a_clock_that_was_set_back_says_nothing() {
-        let scope = RecordScope::new("ratelimit", "a", Duration::from_secs(60));
-        let view = |time, by: &str| {
+        let is_kept = |time, by: &str| {
+            let mut client = SharedClient::default();
             let unblock = Unblock { time, by: by.to_owned() };
-            let unblocked = Some(SharedUnblock { unblock, denied_since: false });
-            let content = Some(SharedClient { unblocked, ..SharedClient::default() });
-            to_view(&scope, StoredValue { stamp: Vec::new(), content }, 10_000_000).unblocked
+            client.counts.unblocked = Some(SharedUnblock { unblock, denied_since: false });
+            let stored = StoredValue { stamp: Vec::new(), content: Some(client.clone()) };
+            let content = sound(stored, 10_000_000).content;
+            assert!(content.as_ref() == Some(&client) || content == Some(SharedClient::default()));
+            content == Some(client)
         };
-        let known = |ago| Some(PeerUnblock { ago, by: "ann".into(), denied_since: false });
-        assert_eq!(view(4_000_000, "ann"), known(6_000_000));
-        assert_eq!(view(10_500_000, "ann"), known(0), "clocks of one server may step");
-        assert_eq!([view(3_600_000_000, "ann"), view(1, &"x".repeat(200))], [None, None]);
+        assert!(is_kept(4_000_000, "ann"));
+        assert!(is_kept(10_500_000, "ann"), "clocks of one server may step");
+        assert_eq!([is_kept(3_600_000_000, "ann"), is_kept(1, &"x".repeat(200))], [false; 2]);
     }
 }

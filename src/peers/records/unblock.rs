@@ -59,10 +59,10 @@ async fn marked(
     let [counts, evidence] = values.each_ref().map(Option::as_deref);
     let StoredValue { stamp, content } = codec::decode_client(counts, evidence);
     let mut client = content.unwrap_or_default();
-    client.snapshot.until = client.snapshot.until.min(client.snapshot.last);
+    client.counts.until = client.counts.until.min(client.counts.last);
     let by = by[..by.floor_char_boundary(MAX_AUTHOR_BYTES)].to_owned();
     let unblock = Unblock { time: unix_micros(time), by };
-    client.unblocked = Some(SharedUnblock { unblock, denied_since: false });
+    client.counts.unblocked = Some(SharedUnblock { unblock, denied_since: false });
     let [counts, evidence] = codec::encode_client(&client);
     // A value without an expiry was written by another program.
     let millis = |left: i64| u64::try_from(left).ok().filter(|&left| left > 0);

@@ -1,18 +1,18 @@
 //! Writes this instance's records of limited clients, and removes expired ones.
 
-use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
+use bb8_redis::redis::{RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
 
 use super::{
     codec::{self, StoredValue},
-    read::is_sound,
+    read::read_stored,
     scope::RecordScope,
     table::{self, BATCH, RecordEntry, SLACK, WriteOutcome},
     users,
 };
 use crate::{
-    abuse::{self, ClientRegistry, MergedClient, PendingSnapshot, SharedClient},
-    peers::time::{Clocks, RunningTime, millis_until, unix_micros},
+    abuse::{self, ClientRegistry, Expiry, PendingClient, SharedClient},
+    peers::time::{Clocks, RunningTime, millis_until},
 };
 
 /// Clients published in a round.
@@ -42,7 +42,7 @@ pub async fn publish_round(
         users::sweep(connection, scope, time).await?;
     }
     let mut published = 0;
-    for chunk in registry.pending_snapshots(now, MAX_PER_ROUND).chunks(BATCH) {
+    for chunk in registry.pending_clients(now, MAX_PER_ROUND).chunks(BATCH) {
         published += publish(connection, scope, registry, chunk, time).await?;
     }
     users::publish_round(connection, scope, registry, time).await?;
@@ -55,18 +55,19 @@ async fn publish(
     connection: &mut impl ConnectionLike,
     scope: &RecordScope,
     registry: &ClientRegistry,
-    clients: &[PendingSnapshot],
+    clients: &[PendingClient],
     time: RunningTime,
 ) -> RedisResult<usize> {
     let addresses: Vec<_> = clients.iter().map(|client| client.address).collect();
-    let (clocks, stored) = read_stored(connection, scope, &addresses, time).await?;
-    let now = clocks.own;
-    let merge = |(client, StoredValue { stamp, content }): (&PendingSnapshot, StoredValue<SharedClient>)| {
+    let now = time.now();
+    let (redis, stored) = read_stored(connection, scope, &addresses).await?;
+    let clocks = Clocks { redis, own: now };
+    let merge = |(client, StoredValue { stamp, content }): (&PendingClient, StoredValue<SharedClient>)| {
         let own = Some((client, scope.instance));
         let shared = content.unwrap_or_default();
         let merged = registry.merge_shared(client.address, shared, own, now, clocks.lag());
         let entry = entry(scope, client.address, stamp, &merged, true, now);
-        (entry, (merged.client.incarnation, merged.client.unblocked))
+        (entry, (merged.0.incarnation, merged.0.counts.unblocked))
     };
     let (entries, merged): (Vec<_>, Vec<_>) = clients.iter().zip(stored).map(merge).unzip();
     let outcomes = write(connection, scope, &entries).await?;
@@ -75,7 +76,7 @@ async fn publish(
         if outcome == WriteOutcome::Conflict {
             continue;
         }
-        registry.ack_snapshot(client, incarnation, now);
+        registry.ack_client(client, incarnation, now);
         if let Some(unblocked) = unblocked {
             registry.note_unblock(client, &unblocked.unblock.shifted(-clocks.lag()), now);
         }
@@ -100,8 +101,9 @@ async fn sweep(
             due.found.into_iter().partition(|name| address(name).is_some());
         remove(connection, scope, &foreign).await?;
         let addresses: Vec<_> = names.iter().filter_map(|name| address(name)).collect();
-        let (clocks, stored) = read_stored(connection, scope, &addresses, time).await?;
-        let now = clocks.own;
+        let now = time.now();
+        let (redis, stored) = read_stored(connection, scope, &addresses).await?;
+        let clocks = Clocks { redis, own: now };
         let expire =
             |(&address, StoredValue { stamp, content }): (&IpNet, StoredValue<SharedClient>)| match content {
                 Some(client) => {
@@ -134,50 +136,21 @@ pub(super) async fn write(
     Ok(reply.found)
 }
 
-/// The stored clients, in the same order.
-async fn read_stored(
-    connection: &mut impl ConnectionLike,
-    scope: &RecordScope,
-    addresses: &[IpNet],
-    time: RunningTime,
-) -> RedisResult<(Clocks, Vec<StoredValue<SharedClient>>)> {
-    let own = time.now();
-    if addresses.is_empty() {
-        return Ok((Clocks { redis: own, own }, Vec::new()));
-    }
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("TIME").cmd("MGET");
-    for &address in addresses {
-        pipeline.arg(&scope.client_keys(address));
-    }
-    let (redis, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
-    let clocks = Clocks { redis: unix_micros(redis), own };
-    let client = |pair: &[Option<Vec<u8>>]| {
-        let value = |at: usize| pair.get(at).and_then(Option::as_deref);
-        let mut stored = codec::decode_client(value(0), value(1));
-        if let Some(client) = &mut stored.content {
-            client.unblocked = client.unblocked.take().filter(|known| is_sound(known, clocks.redis));
-        }
-        stored
-    };
-    Ok((clocks, values.chunks(2).map(client).collect()))
-}
-
 /// The entry of a client. `is_change`: as [`RecordEntry::is_change`].
 fn entry(
     scope: &RecordScope,
     address: IpNet,
     expected: Vec<u8>,
-    merged: &MergedClient,
+    (client, expiry): &(SharedClient, Expiry),
     is_change: bool,
     now: i64,
 ) -> RecordEntry {
-    let MergedClient { client, evidence_ends, ends } = merged;
-    if *ends <= now {
+    let Expiry { evidence: evidence_ends, client: ends } = *expiry;
+    if ends <= now {
         return removal(scope, address, expected);
     }
     let [counts, evidence] = codec::encode_client(client);
-    let kept = millis_until(*ends, now).max(1);
+    let kept = millis_until(ends, now).max(1);
     let evidence_kept = evidence_ends.map_or(kept, |ends| (millis_until(ends, now) + SLACK).min(kept));
     RecordEntry {
         name: abuse::shown(address).into(),
