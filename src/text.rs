@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_seen_is_found() {
+    fn invisible_characters_are_found() {
         let invisible = "\0\x1b\x7f\u{85}\u{ad}\u{600}\u{61c}\u{6dd}\u{180e}\u{200b}\u{200d}\u{200f}\u{2028}\u{2029}\
             \u{202a}\u{202e}\u{2060}\u{2066}\u{206f}\u{feff}\u{fff9}\u{110bd}\u{1d173}\u{e0001}\u{e0061}";
         for character in invisible.chars() {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_before_all_others_goes_first_where_there_is_room() {
+    fn an_item_that_is_prepended_goes_first_where_there_is_room() {
         let mut outbox = outbox(4, 0..2);
         let sent = outbox.pending(1);
         [7, 8, 9].into_iter().for_each(|item| outbox.prepend_to(0, item));

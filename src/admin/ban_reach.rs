@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ban_would_shut_out_is_named() {
+    fn addresses_that_a_ban_would_shut_out_are_named() {
         let operator = "198.51.100.7";
         for (key, expected) in [
             ("203.0.113.7", ""),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_list_or_nobody_gave_is_refused() {
+    fn invalid_cursors_and_those_of_other_lists_are_refused() {
         let foreign = encode_cursor(&(1, "a"));
         let empty = encode_cursor(&(1, "", true));
         for cursor in ["", "???", "MQ", "nonsense", &foreign, &empty] {

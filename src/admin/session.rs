@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tampered_with_is_no_session() {
+    fn a_cookie_that_was_tampered_with_is_no_session() {
         let token = Secret::new("s3cret");
         let cookie = issue(&token, NOW, false);
         let (end, mac) = value(&cookie).split_once('.').unwrap();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_so_are_the_guesses_of_all_addresses_together() {
+    fn addresses_and_the_guesses_of_all_of_them_together_are_bounded() {
         let throttle = Throttle::new();
         let address = |number: u64| std::net::Ipv4Addr::from(u32::try_from(number).unwrap()).to_string();
         for number in 0..MAX_FAILURES * MAX_ADDRESSES {

@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_spreadsheet_would_run_begins_with_a_quote_in_a_table_and_not_in_a_record() {
+    fn cells_that_a_spreadsheet_would_run_are_quoted_in_a_table_and_not_in_a_record() {
         for (name, cell) in [
             ("=1+1", "'=1+1"),
             ("+49 30", "'+49 30"),

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_or_removed_is_told_by_name() {
+    fn added_and_removed_parts_are_listed_by_name() {
         let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
         let added = Policy::new("login", Algorithm::SlidingLog, keys, vec![rate(1, 1)]);
         // Inserted before the other policy: a new index alone is not a change.
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_stays_as_it_was() {
+    fn settings_that_need_a_restart_stay_as_they_were() {
         let old = testing::config();
         let mut new = old.clone();
         new.workers = Workers::Count(77);
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_elsewhere_is_compared_and_not_shown() {
+    fn inserted_values_are_compared_and_not_shown() {
         let mut old = testing::config();
         let route = old.routes[0].name.clone();
         let inserted =
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_as_a_whole_is_told_with_its_settings() {
+    fn a_new_section_is_listed_with_its_settings() {
         let lines = changed(|config| {
             config.user = vec![
                 UserSource::Header {

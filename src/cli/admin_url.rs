@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_with_the_form() {
+    fn a_text_that_is_no_admin_url_is_refused_with_the_form() {
         for wrong in [
             "",
             "http://",

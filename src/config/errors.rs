@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_file_moves_the_cursor() {
+    fn control_characters_of_a_file_are_escaped_in_errors() {
         let problem = Problem::new(FileLocation { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
         let text = Errors::new("f", "\ta\u{1b}b", &Secrets::default(), vec![problem]).to_string();
         assert_eq!(text, "f:1:4: `\\u{1b}[2J` is wrong\n  |  a\u{fffd}b\n  |    ^\n");

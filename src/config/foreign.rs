@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_examples_are_recognised_and_ours_are_not() {
+    fn configurations_of_other_proxies_are_recognised_and_ours_are_not() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         for directory in fs::read_dir(root.join("examples")).unwrap().map(|entry| entry.unwrap().path()) {
             for (name, is_foreign) in

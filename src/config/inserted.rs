@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_named_by_their_paths_in_the_values() {
+    fn inserted_values_are_named_by_their_paths() {
         let text = r#"
 listeners: [{ address: "127.0.0.1:80" }, { address: "127.0.0.1:${PORT}", max_body: 1MiB }]
 admin: { token: "${NONE:-a-token-of-the-file}", address: 127.0.0.1:9900 }

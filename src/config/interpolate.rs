@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_is_not_looked_at_again() {
+    fn an_inserted_value_is_not_interpolated_again() {
         assert_eq!(value("${DOLLAR}"), "${A}");
     }
 

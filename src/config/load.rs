@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_or_too_long_is_refused() {
+    fn a_file_that_is_not_utf_8_or_too_long_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("proxy.yaml");
         std::fs::write(&path, b"workers: \xff").unwrap();

@@ -293,7 +293,7 @@ x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
     }
 
     #[test]
-    fn what_is_inserted_is_shown_by_its_name() {
+    fn inserted_values_are_shown_by_their_names() {
         let shown = redacted(
             "admin: { token: \"${TOKEN}\" }\nstore: { redis: { url: \"redis://:${file:/run/p}@host\" } }",
         );
@@ -302,7 +302,7 @@ x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
     }
 
     #[test]
-    fn what_is_no_secret_is_as_it_was_written() {
+    fn settings_without_secrets_are_shown_as_written() {
         let settings = "# Ours.\nworkers: 2\npolicies:\n  one: { algorithm: gcra, key: ip, limit: 1/1s }\n\nx-a: &a\n  - 10.0.0.0/8";
         assert!(redacted(settings).starts_with(settings), "{}", redacted(settings));
     }

@@ -310,7 +310,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_is_no_file_is_named() {
+    fn directories_pipes_and_sockets_are_named_in_the_error() {
         let directory = tempfile::tempdir().unwrap();
         let [fifo, socket] = ["fifo", "socket"].map(|name| directory.path().join(name));
         mkfifo(&fifo, Mode::S_IRWXU).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_holds_nothing_that_is_started_later() {
+    fn a_read_that_hangs_delays_no_later_one() {
         let (let_go, hung) = channel::<()>();
         let hanging = ReadAttempt::start(move || hung.recv().is_err()).unwrap();
         assert_eq!(hanging.wait(Duration::from_millis(10)), None);

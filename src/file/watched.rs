@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_stays_while_the_file_is_away() {
+    fn the_bytes_stay_while_the_file_is_away() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         fs::write(&path, "one").unwrap();

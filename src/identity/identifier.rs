@@ -361,7 +361,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_empty_makes_no_identifier() {
+    fn a_missing_or_empty_part_makes_no_identifier() {
         let headers = HeaderMap::from_iter([
             (HeaderName::from_static("x-api-key"), HeaderValue::from_static("")),
             (COOKIE, HeaderValue::from_static("session=")),

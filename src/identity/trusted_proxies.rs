@@ -310,7 +310,7 @@ mod tests {
     proptest! {
         /// The element appended by the proxy decides, for any bytes from the client.
         #[test]
-        fn what_clients_send_cannot_change_their_address(sent in "[ -~\\t\u{80}-\u{ff}]{0,40}") {
+        fn fields_of_clients_cannot_change_their_address(sent in "[ -~\\t\u{80}-\u{ff}]{0,40}") {
             for (header, name, appended) in [
                 (AddressHeader::XForwardedFor, "x-forwarded-for", "203.0.113.7"),
                 (AddressHeader::Forwarded, "forwarded", "for=203.0.113.7;host=\"a,b\""),

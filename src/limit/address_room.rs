@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_limits_are_bounded() {
         let (policy, now) = (policy(), Instant::now());
         let mut room = AddressRoom::new();
         for address in 0..2 * MAX_LIMITS {

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_at_any_time_is_not_remembered() {
+    fn denials_that_may_end_at_any_time_are_not_remembered() {
         let plain = policy();
         let gcra = |delay| Policy { kind: Kind::Gcra { burst: 5, delay }, ..plain.clone() };
         let statuses = model::Statuses(vec![401..=401]);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_for_the_store_takes_back_what_it_gave() {
+    fn the_fallback_takes_back_the_leases_that_it_gave() {
         let policy = policy(Algorithm::Concurrency, 4, 8);
         let guard = guard(2);
         guard.store.is_away.set(true);

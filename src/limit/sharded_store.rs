@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_shard_denies_is_refunded() {
+    fn a_request_that_another_shard_denies_is_refunded() {
         for algorithm in ALGORITHMS {
             let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
             let (store, policies) =

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_adds_is_ignored() {
+    fn fields_of_a_later_version_are_ignored() {
         let later = r#"{"version":2,"listeners":[{"role":"clients","address":"a","sockets":2,"tls":true}]}"#;
         let handed_over: HandoverDescription = serde_json::from_str(later).unwrap();
         assert_eq!(handed_over.descriptors(), 3);

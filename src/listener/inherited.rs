@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_inherited_is_bound() {
+    fn an_address_that_is_not_inherited_is_bound() {
         let (address, mut inherited) = of_systemd();
         let bound = inherited.or_bind(Clients, &any(), 2).unwrap();
         assert_ne!(bound.address, tcp(address));

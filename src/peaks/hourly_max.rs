@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_maximum_of_the_last_hours(
+        fn the_maximum_is_that_of_the_last_hours(
             numbers in prop::collection::vec((0_i64..80, 0_u64..50), 1..60),
             later in 0_i64..40,
         ) {

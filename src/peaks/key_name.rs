@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_secret_is_hidden() {
+    fn keys_that_may_hold_a_secret_are_hidden() {
         for key in ["ip:203.0.113.7", "user:acme", "ip:203.0.113.7+path:/a", "jwt:plan=pro", "global"] {
             assert_eq!(shown(&key.into(), 7), key);
         }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trusted_proxy_says_comes_first() {
+    fn fields_of_a_trusted_proxy_come_first() {
         let chain = [acme(), certificate(&[(DnType::CommonName, "ca")], vec![])];
         let identity = TlsIdentity::from_chain(&chain).unwrap();
         let said = |form| {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_replaced_and_vary_is_said_once() {
+    fn cors_fields_of_others_are_replaced_and_vary_has_origin_once() {
         let allowed = headers(&[("origin", "https://a.example")]);
         for (vary, expected) in [
             ("accept, Origin", &["accept, Origin"][..]),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_together_stays_one_path() {
+    fn an_assembled_path_stays_one_path() {
         for (path, assembled) in [
             ("/", "/"),
             ("//evil.example", "/evil.example"),

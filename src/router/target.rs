@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_shares_the_original_bytes() {
+    fn a_target_without_changes_shares_the_original_bytes() {
         let uri: Uri = "/.well-known/a%2Fb?q".parse().unwrap();
         let target = Target::parse(&Method::GET, &uri, Version::HTTP_10, &HeaderMap::new()).unwrap();
         assert_eq!(
@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_forwarded_is_read_as_what_came(path in "/([aX~./;\\\\?é]|%2[eEfF]|%5[cC]|%25|%40|%7[eE]|%[0-9a-f]{0,2}){0,16}") {
+        fn a_forwarded_path_reads_as_the_path_that_came(path in "/([aX~./;\\\\?é]|%2[eEfF]|%5[cC]|%25|%40|%7[eE]|%[0-9a-f]{0,2}){0,16}") {
             if let Ok(first) = get(&path) {
                 let again = get(first.path_and_query().as_str()).unwrap();
                 prop_assert_eq!(again.path_and_query(), first.path_and_query());

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_damaged() {
+    fn invalid_certificates_are_damaged() {
         let (_, key) = issue(&["a"]);
         let no_chain = Certificate::new(Vec::new(), key.clone_key(), &[]).err();
         assert_eq!(no_chain, Some(CertificateError::Damaged));

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_damaged() {
+    fn invalid_certificates_are_damaged() {
         let der = params(&["a"]).self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
         assert_eq!(CertificateInfo::read(&CertificateDer::from(der[..der.len() - 1].to_vec())), None);
         assert_eq!(CertificateInfo::read(&CertificateDer::from(Vec::new())), None);

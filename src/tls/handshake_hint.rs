@@ -131,7 +131,7 @@ mod tests {
     impl Error for Wrong {}
 
     #[test]
-    fn what_webpki_finds_wrong_with_a_client_is_said_in_words() {
+    fn errors_of_webpki_about_a_client_have_words() {
         let hint =
             |wrong| client_certificate_hint(&CertificateError::Other(OtherError(Arc::new(Wrong(wrong)))));
         assert!(hint("UnsupportedCertVersion").unwrap().ends_with("issue it as version 3"));

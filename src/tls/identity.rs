@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_written_as_hexadecimal() {
+    fn values_that_are_no_text_are_written_as_hexadecimal() {
         let odd = certificate(|params| {
             let text = DnValue::BmpString("é".try_into().unwrap());
             params.distinguished_name.push(DnType::CommonName, text);

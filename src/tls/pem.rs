@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_apart_from_what_is_damaged() {
+    fn a_missing_certificate_and_a_damaged_one_are_different_errors() {
         let (cert, key) = pair();
         for text in ["", "no PEM", &key] {
             assert_eq!(certificates(text.as_bytes()).err(), Some(PemError::NoCertificate), "{text}");

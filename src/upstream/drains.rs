@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_yet_outlasts_what_others_know() {
+    fn changes_that_were_not_sent_yet_outlast_a_snapshot() {
         let table = DrainTable::new(Events::new(), true);
         let lost = Cell::new(false);
         let replace_all =

@@ -443,7 +443,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_known_of_hosts_outlasts_their_upstream() {
+    fn state_and_addresses_of_hosts_outlast_their_upstream() {
         let endpoints =
             ["http://10.0.0.1:1", "http://stays.test:7", "http://10.0.0.3:1", "http://10.0.0.4:1"];
         let before =

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_stays_until_something_else_is() {
+    fn addresses_stay_until_others_are_found() {
         let (name, now) = (Name::new("db"), Instant::now());
         let second = Duration::from_secs(1);
         let end = |results| drop(name.end(resolved(results), now));

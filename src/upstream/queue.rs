@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_addresses_hold_is_exact_over_threads() {
+    fn counts_of_held_connections_are_exact_over_threads() {
         let shared = upstream(64);
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_long_ago_is_forgotten() {
+    fn requests_of_long_ago_are_forgotten() {
         let start = Instant::now();
         let budget = RetryBudget::new(start);
         (0..1_000_000).for_each(|_| budget.count_request());

@@ -205,7 +205,7 @@ mod tests {
 
     /// A lift applies to all bans of a key.
     #[test]
-    fn what_is_sent_again_lifts_no_ban_that_stands() {
+    fn bans_that_are_sent_again_lift_no_ban_that_stands() {
         let (bans, clock) = bans(true);
         let ban = |n: usize, is_shadow, seconds| Ban {
             key: user(n),

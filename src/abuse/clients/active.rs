@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_whose_limits_are_over_do_not_count() {
+    fn clients_whose_limits_are_over_do_not_count() {
         let mut counts = ActiveCounts::default();
         for until in [i64::MIN, 0, 5 * SECOND, 5 * SECOND + 1, i64::MAX] {
             counts.add(until);

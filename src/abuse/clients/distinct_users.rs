@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_counted_where_it_belongs() {
+    fn a_late_user_is_counted_in_its_own_slice() {
         let mut users = users(0..10, 1);
         users.add(hash(10), 2);
         users.add(hash(11), 1);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_count_holds_where_it_is_more() {
+    fn a_remembered_count_holds_where_it_is_higher() {
         let mut users = users(0..10, 5);
         users.remember_count(7, 5);
         assert_eq!(users.len(), 10);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_instance_counts_anew_adds_up_with_what_it_had_published() {
+    fn new_counts_of_an_instance_add_up_with_its_published_ones() {
         let mut counts = DeniedCounts::default();
         (1..=17).for_each(|instance| counts.report(instance, 10, None));
         assert!(counts.is_summed_up(1) && !counts.is_summed_up(17));

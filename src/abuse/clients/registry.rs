@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_denied_before_the_unblock_of_an_unknown_client_is_evidence_alone() {
+    fn denials_before_the_unblock_of_an_unknown_client_are_evidence_alone() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
         registry.unblock(address, Unblock { time: 10, by: String::new() }, 10);

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_leaves_and_counts_stay() {
+    fn expired_records_leave_and_counts_stay() {
         let (both, _) = merge(SharedClient::default(), Some((&pending(&[0, SECOND]), 7)), SECOND);
         let (later, expiry) = merge(both.clone(), None, 5 * SECOND);
         assert_eq!((later.evidence.records.len(), expiry.evidence), (1, Some(6 * SECOND)));

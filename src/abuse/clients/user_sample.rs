@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_instance_writes_does_no_harm() {
+    fn values_that_no_instance_writes_do_no_harm() {
         let mut sample = UserSample { threshold: 1, newest: 3, users: vec![(u32::MAX, 7); 20_000] };
         sample.add(&[7 << 32], 9);
         assert!(sample.len() <= u64::from(u32::MAX) * MOST as u64);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_watched_by_pid_1_can_not_hand_over() {
+    fn a_process_that_pid_1_watches_can_not_hand_over() {
         for has_service_manager in [false, true] {
             assert!(obstacle(1, 0, false, has_service_manager).unwrap().contains("is PID 1"));
         }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn others_can() {
+    fn a_process_that_pid_1_does_not_watch_can_hand_over() {
         for (parent, handed_over, has_service_manager) in
             [(1, false, true), (1, true, false), (1, true, true), (400, false, false), (400, false, true)]
         {

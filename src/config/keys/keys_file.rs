@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_in_the_file_have_their_line() {
         let entry = "keys:\n- { id: a, hash: HASH, customer: x }\n";
         for (more, error) in [
             ("- { id: a, hash: OTHER, customer: x }", "line 3: key `a`: this ID is used in line 2 already"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubtful_is_a_warning() {
+    fn doubtful_keys_are_warnings() {
         let text = format!(
             "keys:\n- {{ id: a, hash: {}, customer: x, routes: [ap], expires: 2025-12-31 }}",
             hash('a')

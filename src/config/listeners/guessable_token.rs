@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_think_of_can_be_guessed() {
+    fn tokens_that_people_think_of_are_guessable() {
         for token in [
             "a",
             "secret",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_generator_prints_cannot() {
+    fn tokens_of_generators_are_not_guessable() {
         for token in [
             "9f86d081884c7d65",
             "d41d8cd98f00b204e9800998ecf8427e",

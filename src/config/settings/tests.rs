@@ -204,7 +204,7 @@ fn every_setting_is_described_in_full_and_its_example_is_right() {
 }
 
 #[test]
-fn what_holds_without_a_setting_is_its_default() {
+fn a_setting_that_is_left_out_has_its_default() {
     let machine = Machine::new();
     let mut wrong = Vec::new();
     let mut count = 0;

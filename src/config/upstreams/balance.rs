@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_proxies_write() {
+    fn names_of_other_proxies_are_suggested_in_our_form() {
         for (text, line) in [
             ("least_conn", "balance: least_request"),
             ("LEAST_REQUEST", "balance: least_request"),

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_in_the_file_have_their_line() {
         let wrong = [
             ("", "it is empty"),
             ("[]", "line 1: an upstream needs an endpoint"),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_browser_sends_is_refused() {
+    fn origins_that_no_browser_sends_are_refused() {
         let help = |text| origin(text).unwrap_err().help(false).unwrap();
         for (text, meant) in [
             ("app.example.com", "https://app.example.com"),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_never_match_is_refused() {
+    fn patterns_that_could_never_match_are_refused() {
         for (text, reason) in [
             ("login", "begin"),
             ("", "begin"),

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_elsewhere_is_shown_as_it_is_written_here() {
+    fn placeholders_of_other_programs_are_suggested_in_our_form() {
         for (text, meant) in [
             ("{ id }", "{id}"),
             ("/x/{ID}", "/x/{id}"),

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_it_was_written() {
+    fn a_rate_is_displayed_as_it_was_written() {
         assert_eq!(Rate { limit: 5, window: Duration::from_secs(90) }.to_string(), "5/90s");
         assert_eq!(Quota::from(Rate { limit: 5, window: Duration::from_secs(90) }).to_string(), "5/90s");
         let month = Window::Calendar(CalendarUnit::Month);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_stands_for_something() {
+    fn unknown_names_and_unclosed_braces_are_refused() {
         assert_eq!(template("{{polcy}}").unwrap_err().help(false).unwrap(), "did you mean `policy`?");
         assert_eq!(
             template("{{user}}").unwrap_err().help(false).unwrap(),

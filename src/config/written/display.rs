@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_as_they_were_written() {
+    fn patterns_are_displayed_as_they_were_written() {
         let segments = vec![Segment::Literal("users".to_owned()), Segment::Parameter("id".to_owned())];
         for (path, text) in [
             (PathPattern::Exact("/a".to_owned()), "/a"),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_alias_or_a_merge_brings_stands_where_it_was_written() {
+    fn values_of_an_alias_or_a_merge_are_located_where_they_were_written() {
         let all = entries("x-a: &a { limit: 5 }\nb: { <<: *a, key: ip }\nc: *a\n");
         let NodeKind::Mapping { entries: merged, braces } = &all[1].1.kind else { panic!() };
         assert!(braces);

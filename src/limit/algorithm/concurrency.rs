@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_leases_and_no_more() {
+    fn leases_beyond_the_limit_are_denied() {
         let state = after(&[(100, 1), (200, 2)]);
         let denied = state.read(TIER, 300, 1, 3);
         assert_eq!((denied.admitted, denied.remaining), (false, 0));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_not_renewed_but_granted_anew() {
+    fn an_expired_lease_is_not_renewed_but_granted_anew() {
         let mut state = after(&[(100, 1), (200, 2)]);
         state.write(TIER, 1_100, 3);
         assert!(!state.read(TIER, 1_100, 1, 1).admitted);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_values_and_no_more() {
+    fn values_beyond_the_limit_are_denied() {
         let state = after(&[(100, 1), (200, 2), (300, 3)]);
         let denied = state.read(TIER, 1_099, 1, 4);
         assert_eq!((denied.admitted, denied.remaining, denied.retry_after), (false, 0, Some(1)));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refunded_may_have_drained() {
+    fn a_refund_above_the_level_empties_the_bucket() {
         let mut state = after(BUCKET, &[(5_000, 3)]);
         state.refund(TIER, 5_100, 5_100, 1);
         assert_eq!((state.at, state.level), (5_100, Level { whole: 1, part: 700 }));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_stay_countable() {
+    fn the_longest_delay_keeps_levels_countable() {
         let fast = Tier { limit: BILLION, window: 1_000 };
         let max_delay = max_delay(fast, YEAR);
         assert!(max_delay < YEAR && allowance(fast, max_delay).whole <= 1 << 50);

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_takes_the_place_of_the_oldest() {
+    fn denied_requests_take_the_place_of_the_oldest() {
         let mut state = after(&TIER, &[(50, 2), (150, 1)]);
         state.count_denied(&TIER, BUCKETS, 950, 1);
         assert_eq!(state.used(0, TIER[0], BUCKETS, 950), 3);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_fits_frees_after_everything_else() {
+    fn a_tier_that_never_fits_frees_after_all_others() {
         let never = TierStatus { fits_at: None, ..status(2, 0, 10) };
         let verdict = Verdict::from_tiers([status(5, 5, 90), never].into_iter(), 0, 3);
         assert_eq!((verdict.tier, verdict.retry_after, verdict.remaining, verdict.reset), (1, None, 2, 0));

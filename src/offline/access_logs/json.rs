@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_from_what_is_no_line() {
+    fn a_line_without_a_request_is_another_fault_than_no_line() {
         let refused = r#"{"time":"2026-07-03T12:00:01Z","client":"203.0.113.7","method":null,"path":null,"status":400}"#;
         assert_eq!(request_of("json", refused).unwrap_err(), LineFault::Lack(Lack::Http));
         for line in [
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_write_in_place_of_json_is_repaired() {
+    fn escapes_that_are_not_json_are_repaired() {
         let default_escapes =
             r#"{"msec":1783080001.5,"remote_addr":"::1","request":"GET /\x22a\\xb HTTP/1.1"}"#;
         let default_escapes = default_escapes.replace("\\\\", "\\");

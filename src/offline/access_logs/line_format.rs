@@ -610,7 +610,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_differs_from_a_format_is_told() {
+    fn the_place_where_a_line_differs_from_its_format_is_named() {
         for (line, words) in [
             (
                 "",
@@ -640,7 +640,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_from_what_is_no_line() {
+    fn a_line_without_a_request_is_another_fault_than_no_line() {
         for request in ["-", "", r"\x16\x03\x01", "GET /", "hello there"] {
             let line = format!("203.0.113.7 - - [03/Jul/2026:12:00:01 +0000] \"{request}\" 400 0");
             assert_eq!(request_of("combined", &line).unwrap_err(), LineFault::Lack(Lack::Http), "{request}");
@@ -652,7 +652,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn what_a_format_writes_it_reads(
+        fn a_line_that_a_format_writes_it_reads(
             millis in 0..4_000_000_000_000_i64,
             client: std::net::IpAddr,
             user in "[a-zA-Z0-9 .@]{1,20}",

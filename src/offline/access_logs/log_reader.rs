@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_an_error() {
+    fn a_file_that_is_no_log_is_an_error() {
         for (log, words) in [
             ("", "log0 is empty"),
             ("a: b\nc: d\n", "log0 is not an access log that Tollgate can read"),
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_damaged_data_counts() {
+    fn lines_before_damaged_data_count() {
         let lines: String = (0..9_000)
             .map(|nth| combined(&format!("12:{:02}:{:02}", nth / 600, nth % 60), &format!("/{}", nth * 7)))
             .collect();
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_programs_add_to_a_line_is_left_out() {
+    fn prefixes_that_other_programs_add_to_a_line_are_left_out() {
         let line = |path| combined("12:00:01", path).trim_end().to_owned();
         let whole = [
             format!("\u{feff}{}\r\n", line("/0")),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_with_its_file() {
+    fn a_log_format_that_cannot_be_read_is_an_error_with_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nginx.conf");
         let error = || LogFormat::of_nginx_conf(&path).unwrap_err().to_string();

@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_takes_the_side_that_opens_nothing() {
+    fn conditions_that_cannot_be_converted_open_nothing() {
         let unknown = || RequestCondition::unknown("no such test");
         let of_host = || RequestCondition::unknown_place("no such host");
         let last = || rule(RequestCondition::ALWAYS, to("web"));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_of_the_service_is_left_out() {
+    fn paths_that_the_service_does_not_have_are_left_out() {
         for (request, status) in [
             ("POST /wp-login.php", 404),
             ("GET /0123456789", 200),

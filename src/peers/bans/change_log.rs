@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_says_is_compared_with_what_was_applied() {
+    fn the_version_in_redis_is_compared_with_the_applied_one() {
         let (mut log, now) = (log_at("e", 3), Instant::now());
         let before = log.applied().cloned();
         let mut observe = |newest| log.observe(&newest, before.as_ref(), now);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_and_is_not_there_any_more_is_lost() {
+    fn applied_changes_that_redis_no_longer_has_are_lost() {
         for (newest, is_lost) in
             [(("e", 3), false), (("e", 4), false), (("e", 2), true), (("f", 9), true), (("", 0), true)]
         {
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_while_a_snapshot_is_read_asks_for_another() {
+    fn a_change_missed_while_a_snapshot_is_read_needs_another_snapshot() {
         let (mut log, now) = (log_at("e", 1), Instant::now());
         log.begin_snapshot();
         log.miss();

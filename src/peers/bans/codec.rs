@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_instance_writes_is_not_read() {
+    fn messages_that_no_instance_writes_are_not_read() {
         let good = r#"{\"reason\":\"\",\"by\":\"x\"}"#;
         for message in [
             "".to_owned(),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_loses_its_oldest_records() {
+    fn a_value_that_is_too_long_loses_its_oldest_records() {
         let client = client_with(1_000, |n| format!("/{n}{}", "x".repeat(900)));
         let values = encode_client(&client);
         assert!(values[1].len() <= MAX_VALUE);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_instance_writes_is_passed_over() {
+    fn values_that_no_instance_writes_are_passed_over() {
         let good = encode_client(&client(3));
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..2_000 {

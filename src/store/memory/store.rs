@@ -323,7 +323,7 @@ mod tests {
 
     /// The store's counts equal those of a walk over all of it, after any writes, refunds, sweeps and evictions.
     #[test]
-    fn what_is_held_adds_up() {
+    fn the_counted_size_is_the_sum_of_all_limits() {
         let policies = policies();
         for max_bytes in [usize::MAX, 300_000, 20_000] {
             let clock = Arc::new(ManualClock::new(0));

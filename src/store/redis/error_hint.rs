@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_stays_one_line() {
+    fn an_error_of_the_server_stays_one_line() {
         let text = "-ERR no\u{1b}[31m\twonder\r\n2026 WARN forged".to_owned();
         let error = RedisError::from((ErrorKind::Extension, "it said", text));
         let words = describe(&error);

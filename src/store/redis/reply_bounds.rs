@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_refused() {
+    fn replies_that_are_too_long_or_too_deep_are_refused() {
         let line = "x".repeat(MAX_LINE);
         let deep = "*1\r\n".repeat(MAX_DEPTH + 1);
         for begin in [

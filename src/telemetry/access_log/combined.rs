@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_stays_in_its_field() {
+    fn text_of_clients_stays_in_its_field() {
         let line = Line {
             user: Some(b"x [y] \"GET"),
             user_agent: Some(b"a\" 200 1\n10.0.0.1 - -"),

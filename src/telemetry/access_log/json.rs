@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_stays_in_its_field() {
+    fn text_of_clients_stays_in_its_field() {
         let line = Line { user_agent: Some(b"\"}\n{\"status\":200"), ..sample::line() };
         let text = formatted(&line);
         assert_eq!(text.lines().count(), 1);

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_nothing() {
+    fn an_idle_instance_has_no_findings() {
         assert_eq!(findings(&nothing()), []);
     }
 

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_all_bounds_is_told_as_the_last_of_them() {
+    fn a_quantile_above_all_bounds_is_the_last_of_them() {
         assert_eq!(quantile(&[(1.0, 0), (30.0, 0), (f64::INFINITY, 3)], 0.99), Some(30.0));
         assert_eq!(quantile(&[(1.0, 0)], 0.5), None);
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_preprocessor_decides_is_in_doubt() {
+    fn lines_that_the_preprocessor_decides_are_in_doubt() {
         let text = "frontend a\n.if defined(X)\nbind :80\n.endif\nbind :81\nbind \"$A:82\"\nbind '$A:83'";
         let sections = parse(text, Path::new("haproxy.cfg")).unwrap();
         let in_doubt: Vec<bool> = sections[0].lines.iter().map(|line| line.is_in_doubt).collect();

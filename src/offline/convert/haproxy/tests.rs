@@ -144,7 +144,7 @@ fn allow_ends_its_list_alone() {
 }
 
 #[test]
-fn what_counts_and_what_is_denied_are_two_conditions() {
+fn the_conditions_to_count_and_to_deny_are_apart() {
     let on = |track: &str, deny: &str| {
         frontend(&format!("{TABLE}http-request track-sc0 src{track}\nhttp-request deny if {deny}"))
     };
@@ -356,7 +356,7 @@ fn files_of_acls_are_read() {
 }
 
 #[test]
-fn what_is_not_known_closes_and_keeps_other_locks() {
+fn unknown_rules_close_and_keep_other_locks() {
     for (line, word) in [
         ("http-request auth unless { http_auth(u) }", "passwords"),
         ("http-request set-src hdr(x-real-ip)", "trusted_proxies"),
@@ -403,7 +403,7 @@ fn what_is_not_known_closes_and_keeps_other_locks() {
 }
 
 #[test]
-fn what_can_be_seen_is_noted() {
+fn directives_that_open_nothing_are_noted() {
     for line in [
         "compression algo gzip",
         "errorfile 503 /etc/503.http",

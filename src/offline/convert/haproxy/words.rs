@@ -84,7 +84,7 @@ mod tests {
     use crate::offline::convert::SourceLine;
 
     #[test]
-    fn what_can_be_seen_is_said() {
+    fn lines_are_noted_converted_unknown_or_need_nothing() {
         let class = |text: &str| {
             let words = text.split(' ').map(str::to_owned).collect();
             line(&ConfigLine {

@@ -134,7 +134,7 @@ fn services_get_paths_as_kong_joins_them() {
 }
 
 #[test]
-fn what_kong_reads_in_several_ways_is_closed() {
+fn routes_that_kong_reads_in_several_ways_are_closed() {
     let found = routes(&file("{ paths: ['~/pub|/open'], strip_path: false }, { paths: [/] }", ""));
     assert_eq!(found, ["~^(?:/pub|/open) to a", "~^/pub|/open reply {status:501}", OPEN]);
     let found = routes(&file("{ headers: { x-v: ['2', Beta] } }, { paths: [/] }", ""));
@@ -213,7 +213,7 @@ fn plugins_that_nobody_knows_close() {
 }
 
 #[test]
-fn what_cannot_be_read_closes() {
+fn plugins_that_cannot_be_read_close_their_routes() {
     const ENV: &str = "'${{ env \"DECK_X\" }}'";
     for plugin in [
         "rate-limiting, config: { minute: ENV }",

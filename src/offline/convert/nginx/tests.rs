@@ -512,7 +512,7 @@ fn limits_are_inherited_and_strict() {
 }
 
 #[test]
-fn what_can_be_seen_is_noted() {
+fn directives_that_open_nothing_are_noted() {
     for directive in [
         "gzip on;",
         "limit_rate 1k;",

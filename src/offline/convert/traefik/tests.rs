@@ -43,7 +43,7 @@ fn nothing_of_a_router_without_its_middleware_or_service_is_done() {
 }
 
 #[test]
-fn what_closes_some_requests_leaves_the_others() {
+fn a_middleware_that_closes_some_requests_leaves_the_others() {
     let found = routes(
         "    r: { rule: 'Host(`a.org`)', middlewares: [cors], service: one }\n",
         "    cors: { headers: { accessControlAllowOriginListRegex: ['^https://.*$'] } }\n",
@@ -106,7 +106,7 @@ fn other_options_of_tls_close_their_hosts() {
 }
 
 #[test]
-fn what_traefik_itself_answers_is_closed_and_noted() {
+fn paths_that_traefik_itself_answers_are_closed_and_noted() {
     let found = converted(
         "entryPoints: { web: { address: ':80' } }\nping: { entryPoint: web }\nhttp:\n  routers: { r: { rule: \
          'Host(`a.org`)', service: one } }\n",

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_refused() {
+    fn a_reply_that_is_no_map_of_slots_is_refused() {
         for reply in [
             Value::Okay,
             Value::Array(vec![Value::Int(1)]),
