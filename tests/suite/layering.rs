@@ -444,7 +444,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn nobody_knows_more_than_it_may() {
+fn no_module_uses_one_that_the_table_does_not_allow() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let files = sources(&root);
     assert!(files.len() > 100, "only {} sources were found", files.len());
@@ -494,7 +494,7 @@ fn a_violation_is_found_however_it_is_written() {
 }
 
 #[test]
-fn what_is_allowed_or_not_code_is_no_violation() {
+fn allowed_uses_comments_and_tests_are_no_violations() {
     for (file, text) in [
         ("proxy/serve.rs", "use crate::{limit::{Store, algorithm::Verdict}, router::Target};"),
         ("proxy/serve.rs", "// use crate::app;\n/// [`crate::admin`]\nfn f() {}"),

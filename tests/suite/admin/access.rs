@@ -70,7 +70,7 @@ fn without_a_token_a_page_in_the_operator_s_browser_learns_nothing() {
 }
 
 #[test]
-fn what_is_not_there_or_not_meant_is_refused_as_a_problem() {
+fn unknown_paths_methods_and_queries_are_refused_as_problems() {
     let (_origin, tollgate) = start("");
     for path in ["/v1", "/nothing", "/v1/nothing", "/v1/blocked/127.0.0.1/x"] {
         is_problem(&tollgate.admin("GET", path), 404);
@@ -149,8 +149,7 @@ fn it_is_ready_until_it_drains_and_answers_all_the_while() {
     });
     let mut tollgate = Tollgate::start(Config::new(&[origin.address], "shutdown: { drain: 60s }\n"));
     assert_eq!(tollgate.admin("GET", "/readyz").status, 200);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("the request is under way", || origin.heads().len() == 1);
     tollgate.signal("TERM");
     eventually("it says that it drains", || tollgate.admin("GET", "/readyz").status == 503);

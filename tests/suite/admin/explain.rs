@@ -387,7 +387,7 @@ fn routes_are_explained_with_those_passed_over() {
 
 /// A route may require a secret that only the proxy in front knows.
 #[test]
-fn what_a_route_wants_is_masked_where_it_comes_from_a_file() {
+fn conditions_of_a_route_that_come_from_a_file_are_masked() {
     let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
     let file = directory.path().join("secret");
     fs::write(&file, "s3cret").unwrap();
@@ -568,7 +568,7 @@ trusted_proxies: [127.0.0.9]
 }
 
 #[test]
-fn what_is_no_request_is_a_problem() {
+fn a_malformed_request_to_explain_is_a_problem() {
     let (_origin, _directory, _issuer, tollgate) = start();
     for body in [
         "",

@@ -98,7 +98,7 @@ fn a_malformed_or_unknown_key_is_reported_in_words() {
 }
 
 #[test]
-fn what_is_cleared_here_is_free_on_another_instance_at_once_and_stays_listed() {
+fn a_limit_that_is_cleared_is_free_on_other_instances_at_once_and_its_client_stays_listed() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let store = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url());
     let (here, there) = (Tollgate::start(config(&origin, &store)), Tollgate::start(config(&origin, &store)));

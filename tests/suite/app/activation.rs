@@ -53,26 +53,22 @@ fn listening(origin: &Origin, address: SocketAddr) -> Config {
     Config::new(&[origin.address], &format!("listeners: [{{ address: \"{address}\" }}]\n"))
 }
 
-fn says(tollgate: &Tollgate, message: &str) -> bool {
-    tollgate.log().iter().any(|line| line.contains(message))
-}
-
 #[test]
 fn many_clients_at_once_share_an_inherited_socket() {
     let origin = Origin::ok();
     let holder = Holder::new();
     let tollgate = holder.start(listening(&origin, holder.address));
     assert_eq!(tollgate.address, holder.address);
-    assert!(says(&tollgate, "inherited socket"), "{:#?}", tollgate.log());
+    assert!(tollgate.has_logged(&["inherited socket"]), "{:#?}", tollgate.log());
     // Many at once: every worker is woken by each, and one of them gets it.
     let mut clients: Vec<_> = (0..64).map(|_| Client::connect(holder.address)).collect();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     }
     assert!(clients.iter_mut().all(|client| client.reply().status == 200));
-    assert!(!says(&tollgate, "can't accept"), "{:#?}", tollgate.log());
+    assert!(!tollgate.has_logged(&["can't accept"]), "{:#?}", tollgate.log());
     assert!(
-        says(&tollgate, "an inherited descriptor is ignored"),
+        tollgate.has_logged(&["an inherited descriptor is ignored"]),
         "the second descriptor is no socket: {:#?}",
         tollgate.log()
     );
@@ -87,8 +83,7 @@ fn a_client_that_comes_while_nothing_runs_waits_and_gets_its_answer() {
     first.signal("TERM");
     assert_eq!(first.wait().code(), Some(0));
 
-    let mut waiting = Client::connect(holder.address);
-    waiting.send("GET /waiting HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut waiting = Client::sending(holder.address, "GET /waiting HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(!waiting.has_something_to_read(), "nobody is there to answer");
     let _second = holder.start(listening(&origin, holder.address));
     assert_eq!(waiting.reply().status, 200);
@@ -107,15 +102,13 @@ fn no_client_is_turned_away_while_the_old_process_finishes_what_runs() {
     });
     let holder = Holder::new();
     let mut first = holder.start(listening(&origin, holder.address));
-    let mut slow = Client::connect(holder.address);
-    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut slow = Client::sending(holder.address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("the slow request is on its way", || !origin.heads().is_empty());
     first.signal("TERM");
     eventually("it drains", || first.admin("GET", "/readyz").status == 503);
 
     // Taken from the queue by the old process still, or left there for the new one: either answers.
-    let mut between = Client::connect(holder.address);
-    between.send("GET /between HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut between = Client::sending(holder.address, "GET /between HTTP/1.1\r\nhost: a\r\n\r\n");
     origin.resume();
     assert_eq!(slow.reply().status, 200);
     assert_eq!(first.wait().code(), Some(0));
@@ -140,7 +133,7 @@ fn a_socket_that_no_listener_uses_is_closed_and_reported() {
     let holder = Holder::new();
     let tollgate = holder.start(Config::new(&[origin.address], ""));
     assert_ne!(tollgate.address, holder.address);
-    assert!(says(&tollgate, &format!("address={}", holder.address)), "{:#?}", tollgate.log());
+    assert!(tollgate.has_logged(&[&format!("address={}", holder.address)]), "{:#?}", tollgate.log());
     let address = holder.address;
     drop(holder);
     assert!(TcpStream::connect(address).is_err(), "somebody holds it still");
@@ -152,7 +145,7 @@ fn a_socket_for_another_process_is_left_alone() {
     let origin = Origin::ok();
     let holder = Holder::new();
     let tollgate = holder.start_as("export LISTEN_PID=1", Config::new(&[origin.address], ""));
-    assert!(!says(&tollgate, "inherited"), "{:#?}", tollgate.log());
+    assert!(!tollgate.has_logged(&["inherited"]), "{:#?}", tollgate.log());
 }
 
 #[test]
@@ -164,7 +157,7 @@ fn a_connection_is_no_listener() {
     let (connection, _) = listener.accept().unwrap();
     drop(listener);
     let tollgate = hand_on(connection, "", Config::new(&[origin.address], ""));
-    assert!(says(&tollgate, "it is a connection, not a listening socket"), "{:#?}", tollgate.log());
+    assert!(tollgate.has_logged(&["it is a connection, not a listening socket"]), "{:#?}", tollgate.log());
 }
 
 /// What Tollgate tells the service manager, with the socket on which it does.
@@ -254,7 +247,7 @@ fn the_watchdog_is_fed_while_workers_go_on() {
     for _ in 0..3 {
         assert_eq!(manager.next(), ["WATCHDOG=1"]);
     }
-    assert!(!says(&tollgate, "a worker hangs"), "{:#?}", tollgate.log());
+    assert!(!tollgate.has_logged(&["a worker hangs"]), "{:#?}", tollgate.log());
 }
 
 #[test]
@@ -263,6 +256,6 @@ fn a_service_manager_that_is_gone_stops_nothing() {
     let manager = Manager::new();
     std::fs::remove_file(manager.directory.path().join("notify")).unwrap();
     let tollgate = manager.start(&[], Config::new(&[origin.address], ""));
-    eventually("it says so", || says(&tollgate, "the service manager can't be notified (READY=1)"));
+    eventually("it says so", || tollgate.has_logged(&["the service manager can't be notified (READY=1)"]));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
 }

@@ -34,16 +34,12 @@ fn file(tollgate: &Tollgate) -> PathBuf {
     tollgate.directory().join("proxy.yaml")
 }
 
-fn logged(tollgate: &Tollgate, text: &str) -> bool {
-    tollgate.log().iter().any(|line| line.contains(text))
-}
-
 /// Puts a pipe in the place of the configuration, and has it read. Its text.
 fn reload_from_a_pipe(tollgate: &Tollgate) -> String {
     let text = fs::read_to_string(file(tollgate)).unwrap();
     make_pipe(&file(tollgate));
     tollgate.signal("HUP");
-    eventually("it is being read", || logged(tollgate, "is reloading the configuration"));
+    eventually("it is being read", || tollgate.has_logged(&["is reloading the configuration"]));
     text
 }
 
@@ -109,10 +105,10 @@ fn all_else_goes_on_while_a_reload_waits_and_a_good_one_follows() {
         "the watchdog waited {:?}",
         begun.elapsed()
     );
-    eventually("the reload gives up", || logged(&tollgate, "the configuration was not reloaded"));
+    eventually("the reload gives up", || tollgate.has_logged(&["the configuration was not reloaded"]));
     assert!((READ_LIMIT / 2..READ_LIMIT + AT_ONCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     let words = "cannot be read: it is a pipe that nobody has written to its end within 10s";
-    assert!(logged(&tollgate, words), "{:#?}", tollgate.log());
+    assert!(tollgate.has_logged(&[words]), "{:#?}", tollgate.log());
     // A good one, for the reload that waits.
     let good = file(&tollgate).with_extension("new");
     fs::write(&good, text).unwrap();
@@ -130,7 +126,7 @@ fn a_pipe_that_somebody_writes_is_a_configuration() {
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     let text = reload_from_a_pipe(&tollgate);
     OpenOptions::new().write(true).open(file(&tollgate)).unwrap().write_all(text.as_bytes()).unwrap();
-    eventually("it is read", || logged(&tollgate, "configuration reloaded"));
+    eventually("it is read", || tollgate.has_logged(&["configuration reloaded"]));
 }
 
 #[test]
@@ -139,11 +135,13 @@ fn a_handover_to_a_process_that_hangs_leaves_the_old_one() {
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     reload_from_a_pipe(&tollgate);
     tollgate.signal("USR2");
-    eventually("a new process starts", || logged(&tollgate, "Tollgate is starting a new process"));
+    eventually("a new process starts", || tollgate.has_logged(&["Tollgate is starting a new process"]));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    eventually("it gives up", || logged(&tollgate, "this one goes on serving: its configuration is invalid"));
+    eventually("it gives up", || {
+        tollgate.has_logged(&["this one goes on serving: its configuration is invalid"])
+    });
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    eventually("so does the reload", || logged(&tollgate, "the configuration was not reloaded"));
+    eventually("so does the reload", || tollgate.has_logged(&["the configuration was not reloaded"]));
     ends_at_once(tollgate, "TERM");
 }
 
@@ -192,7 +190,7 @@ fn a_start_or_a_check_that_waits_is_ended_by_a_signal() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_with_words() {
+fn directories_sockets_pipes_and_endless_files_are_refused_by_name() {
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name);
     make_pipe(&path("pipe"));
@@ -330,7 +328,7 @@ fn a_disk_that_does_not_answer_holds_no_other_certificate_no_signal_and_no_reque
     assert!(served("second.test", 0));
     point_to(disk.path());
     tollgate.signal("HUP");
-    eventually("it is being read", || logged(&tollgate, "is reloading the configuration"));
+    eventually("it is being read", || tollgate.has_logged(&["is reloading the configuration"]));
     ends_at_once(tollgate, "TERM");
 }
 

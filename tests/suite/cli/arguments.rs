@@ -86,7 +86,7 @@ fn a_configuration_without_its_command_is_pointed_to_it() {
 }
 
 #[test]
-fn what_the_admin_port_does_not_understand_is_a_wrong_argument() {
+fn arguments_that_the_admin_port_refuses_end_with_code_2() {
     let (_origin, instance) = limited("");
     for wrong in [
         ["blocked", "localhost"].as_slice(),
@@ -138,7 +138,7 @@ fn an_admin_port_that_does_not_answer_is_named_with_what_to_check() {
 
 /// A script must not take the page of another program for success.
 #[test]
-fn what_answers_but_is_not_tollgate_is_named_so_as_json_too() {
+fn an_admin_url_of_another_program_is_an_error_that_says_so_as_json_too() {
     let other = Origin::start(|conn| {
         while let Some(head) = conn.head()? {
             conn.body(&head)?;

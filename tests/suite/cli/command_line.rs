@@ -77,7 +77,7 @@ hint: metrics, logs and the page call a route /a#2 (and 1 other route), since an
 }
 
 #[test]
-fn so_is_one_whose_path_comes_from_the_environment() {
+fn a_route_whose_path_comes_from_the_environment_is_pointed_out_without_its_value() {
     let yaml = "
 upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
 routes:
@@ -286,9 +286,7 @@ fn messages_in_json_are_json_and_say_who_did_what() {
     Client::connect(tollgate.address).send("not HTTP\r\n\r\n").closed();
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait().code(), Some(0));
-    eventually("the end is told", || {
-        tollgate.log().iter().any(|line| line.contains("\"Tollgate has ended\""))
-    });
+    eventually("the end is told", || tollgate.has_logged(&["\"Tollgate has ended\""]));
     for line in tollgate.log() {
         let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         for field in ["timestamp", "level", "message"] {
@@ -303,7 +301,7 @@ fn levels_hold_messages_back() {
     let mut tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     tollgate.signal("TERM");
     tollgate.wait();
-    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains("INFO")));
+    eventually("it is logged", || tollgate.has_logged(&["INFO"]));
     let directory = directory_with(
         "proxy.yaml",
         &format!(

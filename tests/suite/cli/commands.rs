@@ -75,7 +75,7 @@ fn unblock_says_what_it_cleared_and_the_address_is_served() {
 }
 
 #[test]
-fn what_is_not_listed_is_an_error_on_stderr() {
+fn an_address_that_is_not_listed_is_an_error_on_stderr() {
     let (_origin, tollgate) = limited("");
     for (command, why) in
         [("blocked", "was not limited recently"), ("unblock", "has no limits and no bans to clear")]

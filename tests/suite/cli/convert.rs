@@ -92,7 +92,7 @@ fn convert(directory: &Path, arguments: &[&str]) -> crate::harness::Ended {
 }
 
 #[test]
-fn everything_has_an_equal_or_is_said() {
+fn each_directive_is_converted_or_noted() {
     let directory = TempDir::new().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write(
@@ -166,7 +166,7 @@ fn conversions_are_as_shown() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_its_place() {
+fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
     let directory = TempDir::new().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("open.conf", "server {\n  listen 80;\n");

@@ -206,7 +206,7 @@ consumers:
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_with_its_line() {
+fn a_file_of_traefik_that_cannot_be_read_is_an_error_with_its_line() {
     let directory = TempDir::new().unwrap();
     for (name, text, error) in [
         ("a.yml", "http:\n  routers:\n    a: [\n", "a.yml:"),

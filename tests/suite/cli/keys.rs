@@ -93,7 +93,7 @@ fn a_key_is_made_shown_changed_rotated_revoked_and_deleted() {
 }
 
 #[test]
-fn what_is_exported_can_be_imported_elsewhere() {
+fn exported_keys_can_be_imported_elsewhere() {
     let origin = Origin::ok();
     let one = keyed(&origin, None, "");
     let key =

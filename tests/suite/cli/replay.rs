@@ -152,7 +152,7 @@ fn a_lease_lasts_as_long_as_its_request_did() {
 }
 
 #[test]
-fn what_an_answer_does_not_cost_is_refunded() {
+fn replies_whose_status_does_not_count_are_refunded() {
     let policies = "policies:\n  failed: { algorithm: fixed_window, key: ip, limit: 2/1h, count: { statuses: [401] } }\n";
     let lines = [401, 200, 200, 401, 200, 401]
         .iter()
@@ -164,7 +164,7 @@ fn what_an_answer_does_not_cost_is_refunded() {
 }
 
 #[test]
-fn what_tollgate_replied_by_itself_counts_as_it_did_then() {
+fn replies_of_tollgate_itself_count_as_they_did_then() {
     let origin = Origin::ok();
     let yaml = format!(
         "workers: 1
@@ -244,7 +244,7 @@ fn a_log_of_tollgate_tells_how_far_a_request_came() {
 }
 
 #[test]
-fn what_never_comes_to_a_policy_is_counted_apart() {
+fn requests_that_reach_no_policy_are_counted_apart() {
     let policies = "deny: [198.51.100.0/24]
 policies:
   per-ip: { algorithm: fixed_window, key: ip, limit: 1/1h, missing: deny }
@@ -603,7 +603,7 @@ policies:
 }
 
 #[test]
-fn what_goes_wrong_is_said_with_an_exit_code() {
+fn errors_of_replay_have_words_and_an_exit_code() {
     let directory = TempDir::new().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
     write(

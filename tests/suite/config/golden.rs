@@ -56,7 +56,7 @@ fn every_bad_configuration_is_answered_as_it_was() {
 }
 
 #[test]
-fn of_every_doubtful_configuration_is_warned_as_it_was() {
+fn every_doubtful_configuration_has_its_golden_warning() {
     assert!(!doubtful().is_empty());
     compare(doubtful(), warning);
 }

@@ -69,7 +69,7 @@ fn warnings(name: &str, text: &str) -> String {
 }
 
 #[test]
-fn of_what_is_shipped_is_not_warned() {
+fn shipped_files_cause_no_warning() {
     let mut all = files("deploy", |name| name.starts_with("proxy") && name.ends_with(".yaml"));
     assert!(all.len() >= 3, "{all:?}");
     all.extend(files("benches/peers", |name| name.ends_with(".yaml")));
@@ -84,7 +84,7 @@ fn of_what_is_shipped_is_not_warned() {
 }
 
 #[test]
-fn of_the_examples_in_the_documentation_is_not_warned() {
+fn examples_in_the_documentation_cause_no_warning() {
     let mut guides: Vec<_> = ["docs", "docs/fronts", "docs/migration", "docs/tasks"]
         .into_iter()
         .flat_map(|directory| files(directory, |name| name.ends_with(".md")))

@@ -49,7 +49,7 @@ routes: [{{ path: /*, upstream: api }}]
 }
 
 #[test]
-fn what_is_silently_wrong_is_in_the_status_and_on_the_page() {
+fn doubtful_settings_are_in_the_status_and_on_the_page() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::yaml(format!(
         "
@@ -191,7 +191,7 @@ proptest! {
     /// No tier is said to be never reached that requests of different prices reach. The policy's own cost is that of no
     /// route.
     #[test]
-    fn what_is_said_to_be_never_reached_is_not_with_any_prices(
+    fn a_limit_that_check_calls_unreachable_is_never_reached_with_any_prices(
         is_sliding: bool,
         limits in prop::array::uniform2(4_u64..30),
         windows in prop::array::uniform2(1_i64..6).prop_filter("differ", |[one, other]| one != other),

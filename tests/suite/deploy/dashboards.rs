@@ -246,7 +246,7 @@ fn the_rules_ask_for_what_there_is() {
 }
 
 #[test]
-fn what_is_not_there_is_found() {
+fn unknown_metrics_and_labels_in_an_expression_are_found() {
     let metrics = metrics("tollgate_a_total{route=\"x\",status=\"2xx\"} 1\ntollgate_b 2\n");
     assert_eq!(metrics["tollgate_a_total"], BTreeSet::from(["route".to_owned(), "status".to_owned()]));
     let recorded = BTreeSet::from(["tollgate:c".to_owned()]);

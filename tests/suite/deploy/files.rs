@@ -298,9 +298,7 @@ fn the_unit_s_reload_reloads() {
     let ended =
         Command::new("/bin/sh").args(["-c", &command]).env("MAINPID", tollgate.pid().to_string()).status();
     assert!(ended.unwrap().success());
-    eventually("it reloads", || {
-        tollgate.log().iter().any(|line| line.contains("Tollgate is reloading the configuration"))
-    });
+    eventually("it reloads", || tollgate.has_logged(&["Tollgate is reloading the configuration"]));
 }
 
 /// A Redis with `deploy/redis.conf`, killed when it is dropped.

@@ -249,7 +249,7 @@ fn a_pod_has_time_to_drain() {
 }
 
 #[test]
-fn what_objects_name_is_there() {
+fn config_maps_secrets_and_ports_that_objects_name_exist() {
     let Some(programs) = programs() else { return };
     let guide = fs::read_to_string(deploy("README.md")).unwrap();
     for (overlay, objects) in overlays(&programs) {

@@ -118,7 +118,7 @@ fn row_of_nginx(page: &Page, origin: &Origin, theirs: &str, ours: &str) -> Pair 
 }
 
 #[test]
-fn what_limit_req_admits_gcra_admits() {
+fn gcra_admits_as_many_as_limit_req() {
     let (page, origin) = (Page::open("migration/nginx.md"), Origin::ok());
     let rows = rows(&page);
     assert_eq!(rows.len(), 5, "{rows:?}");
@@ -146,7 +146,7 @@ fn what_limit_req_admits_gcra_admits() {
 }
 
 #[test]
-fn what_limit_req_delays_gcra_delays() {
+fn gcra_delays_as_many_as_limit_req() {
     let (page, origin) = (Page::open("migration/nginx.md"), Origin::ok());
     let rows = rows(&page);
     let delayed: Vec<_> = rows.iter().filter(|(_, ours)| ours.contains("delay")).collect();
@@ -194,7 +194,7 @@ fn what_limit_req_delays_gcra_delays() {
 }
 
 #[test]
-fn what_limit_conn_admits_concurrency_admits() {
+fn concurrency_admits_as_many_as_limit_conn() {
     let page = Page::open("migration/nginx.md");
     let origin = Origin::start(|conn| {
         while let Some(head) = conn.head()? {
@@ -223,7 +223,7 @@ fn what_limit_conn_admits_concurrency_admits() {
 }
 
 #[test]
-fn what_a_stick_table_admits_a_sliding_window_admits() {
+fn a_sliding_window_admits_as_many_as_a_stick_table() {
     let (page, origin) = (Page::open("migration/haproxy.md"), Origin::ok());
     let pair = Pair::start(&page, &origin, &[], &[]);
     for (who, address) in pair.each() {
@@ -259,7 +259,7 @@ fn after_a_flood_a_sliding_window_admits_earlier_than_a_stick_table() {
 }
 
 #[test]
-fn what_express_rate_limit_admits_a_single_counter_admits() {
+fn a_single_counter_admits_as_many_as_express_rate_limit() {
     let Ok(packages) = env::var("NODE_PACKAGES") else {
         eprintln!(
             "left out: `scripts/test` installs `express-rate-limit` where npm is, and says where in NODE_PACKAGES"

@@ -159,7 +159,7 @@ fn client_certificates() {
 }
 
 #[test]
-fn what_is_recorded_is_deleted_from_redis() {
+fn the_commands_of_the_page_delete_records_from_redis() {
     let page = Page::open("tasks/personal-data.md");
     let (origin, redis) = (Origin::ok(), Redis::start());
     let rest = format!(

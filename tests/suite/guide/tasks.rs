@@ -268,11 +268,10 @@ fn uploads() {
     }
     task.shows("-T big");
     let upload = || {
-        let mut client = Client::connect(task.tollgate.address);
-        client.send(
+        Client::sending(
+            task.tollgate.address,
             "PUT /upload/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n",
-        );
-        client
+        )
     };
     let before = task.origin.heads().len();
     let _running = [upload(), upload()];

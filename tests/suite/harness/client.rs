@@ -85,6 +85,14 @@ impl Client {
         Self::over(TcpStream::connect(address).unwrap()).unwrap()
     }
 
+    /// Connects from 127.0.0.1, and sends these bytes.
+    #[track_caller]
+    pub fn sending(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Self {
+        let mut client = Self::connect(address);
+        client.send(bytes);
+        client
+    }
+
     /// The same, if anybody listens there.
     pub fn try_connect(address: SocketAddr) -> Option<Self> {
         TcpStream::connect(address).and_then(Self::over).ok()

@@ -57,7 +57,7 @@ impl Hiccups {
 }
 
 #[test]
-fn what_runs_while_the_machine_stands_still_is_disturbed() {
+fn a_measurement_that_overlaps_a_hiccup_is_disturbed() {
     let begun = Instant::now();
     let second = |n| begun + Duration::from_secs(n);
     let hiccups = Hiccups(vec![(second(10), second(12))]);

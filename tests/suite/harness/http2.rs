@@ -124,3 +124,8 @@ pub async fn reset_of(mut stream: RecvStream) -> Option<Reason> {
 pub fn in_runtime<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
+
+/// Runs a test of one such client, which is connected.
+pub fn by_http2<T>(address: SocketAddr, test: impl AsyncFnOnce(Http2Client) -> T) -> T {
+    in_runtime(async { test(Http2Client::connect(address).await).await })
+}

@@ -39,7 +39,7 @@ pub use command::{Ended, command, tollgate, tollgate_in};
 pub use dns::{Dns, DnsAnswer};
 pub use hiccups::HiccupWatch;
 pub use http_reader::{Framing, framing};
-pub use http2::{Http2Client, Http2Reply, in_runtime, read, reset_of};
+pub use http2::{Http2Client, Http2Reply, by_http2, in_runtime, read, reset_of};
 pub use http2_origin::{Handled, Http2Exchange, Http2Origin, send_body};
 pub use hung_disk::HungDisk;
 pub use issuer::{Issuer, in_seconds};

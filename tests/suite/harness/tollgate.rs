@@ -140,6 +140,11 @@ impl Tollgate {
         self.stderr.lock().unwrap().clone()
     }
 
+    /// Whether a line of the log has all of these words.
+    pub fn has_logged(&self, words: &[&str]) -> bool {
+        self.log().iter().any(|line| words.iter().all(|word| line.contains(word)))
+    }
+
     /// The lines written to stdout so far.
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.lock().unwrap().clone()

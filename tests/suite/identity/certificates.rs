@@ -217,7 +217,7 @@ fn origins_are_told_what_was_verified_and_nothing_that_was_not() {
 }
 
 #[test]
-fn what_trusted_proxies_say_of_certificates_passes_on() {
+fn certificate_fields_of_trusted_proxies_pass_on() {
     let (origin, authority) = (Origin::ok(), Authority::new("us"));
     let said = "x-forwarded-client-cert: Hash=1;Subject=\"CN=far\"\r\nclient-cert: :AA==:\r\n\
                 client-cert-chain: :AB==:\r\nx-forwarded-proto: http\r\n";

@@ -127,7 +127,7 @@ fn a_token_counts_in_its_time_alone() {
 }
 
 #[test]
-fn what_a_token_says_of_its_algorithm_is_never_followed() {
+fn the_algorithm_that_a_token_names_is_never_followed() {
     let claims = json!({"sub": "acme", "exp": in_seconds(3600)});
     let payload = URL_SAFE_NO_PAD.encode(claims.to_string());
     let none = |head: &str| format!("{}.{payload}.", URL_SAFE_NO_PAD.encode(head));
@@ -201,7 +201,7 @@ fn garbage_names_nobody() {
 }
 
 #[test]
-fn what_must_be_understood_is_not() {
+fn a_token_with_critical_extensions_is_refused() {
     let issuer = Issuer::new(Algorithm::HS256);
     let sources = Sources::new(&issuer.public(), Some(JwtAlgorithm::Hs256));
     let claims = json!({"sub": "acme", "exp": in_seconds(60)});

@@ -298,8 +298,7 @@ fn a_client_that_expects_100_is_denied_without_it() {
 fn pipelined_requests_are_counted_one_by_one_and_answered_in_order() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, &[("per-ip", "algorithm: sliding_log, key: ip, limit: 3/1h")]);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(5));
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(5));
     assert_eq!([(); 5].map(|()| client.reply().status), [200, 200, 200, 429, 429]);
 }
 

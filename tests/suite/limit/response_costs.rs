@@ -550,7 +550,7 @@ fn behind_a_relay() -> (Site, Relay, Redis) {
 }
 
 #[test]
-fn what_was_not_sent_while_redis_was_away_arrives_when_it_is_back() {
+fn settlements_not_sent_while_redis_was_away_arrive_when_it_is_back() {
     let (site, relay, _redis) = behind_a_relay();
     let plans = cheap_streams();
     let streams = site.open(&plans);
@@ -600,7 +600,7 @@ fn a_stream_longer_than_the_window_is_charged_when_redis_is_back() {
 }
 
 #[test]
-fn what_was_sent_and_has_no_reply_is_lost_and_counted() {
+fn settlements_without_a_reply_are_lost_and_counted() {
     let (site, relay, _redis) = behind_a_relay();
     let plans = cheap_streams();
     let streams = site.open(&plans);
@@ -687,7 +687,7 @@ fn costs_wait_for_servers_that_refuse_connections(redis: &mut Deployment) {
 
 /// Of the share of an instance, which the reservation is more than.
 #[test]
-fn what_the_fallback_has_decided_is_settled_in_it() {
+fn costs_of_requests_that_the_fallback_decided_are_settled_in_it() {
     let redis = Redis::start();
     let relay = Relay::to(redis.port);
     let origin = Origin::start(|conn| serve(conn, &Mutex::new(open_gates())));

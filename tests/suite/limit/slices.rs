@@ -377,7 +377,7 @@ fn a_slice_that_cannot_be_had_is_no_denial_of_what_still_fits() {
 }
 
 #[test]
-fn what_is_left_of_a_slice_ends_with_its_window_while_the_next_is_asked_for() {
+fn the_rest_of_a_slice_ends_with_its_window_while_the_next_is_asked_for() {
     let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.1);
     deployment.clock.set(HOUR - 1);
@@ -392,7 +392,7 @@ fn what_is_left_of_a_slice_ends_with_its_window_while_the_next_is_asked_for() {
 }
 
 #[test]
-fn what_is_left_of_a_slice_ends_with_its_window_where_the_next_has_none() {
+fn the_rest_of_a_slice_ends_with_its_window_where_the_next_has_none() {
     let deployment = Deployment::of(2);
     let policy = policy("p", 100, 0.1);
     deployment.clock.set(HOUR - 1);

@@ -75,7 +75,7 @@ fn an_address_has_as_many_connections_as_configured() {
     assert!(connect(GREEDY, tollgate.address).closed());
     assert_eq!(refused(&tollgate, "connections_per_address"), 1.0);
     let logged = "connections_per_address open client=127.0.0.2";
-    eventually("it is in the log", || tollgate.log().iter().any(|line| line.contains(logged)));
+    eventually("it is in the log", || tollgate.has_logged(&[logged]));
     let _others = OTHERS.map(|other| hold(other, tollgate.address, 8));
 
     held.pop();
@@ -132,9 +132,7 @@ trusted_proxies: [127.0.0.1]
     let connect = |client: &str| {
         let family = if client.contains(':') { "TCP6" } else { "TCP4" };
         let own = if client.contains(':') { "::1" } else { "10.0.0.1" };
-        let mut connection = Client::connect(tollgate.address);
-        connection.send(format!("PROXY {family} {client} {own} 1 2\r\n"));
-        connection
+        Client::sending(tollgate.address, format!("PROXY {family} {client} {own} 1 2\r\n"))
     };
     for clients in [["192.0.2.7"; 4], ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4"]] {
         let mut held = clients[..3].iter().map(|client| connect(client)).collect::<Vec<_>>();
@@ -212,7 +210,7 @@ fn a_banned_address_is_refused_before_tls() {
 }
 
 #[test]
-fn who_may_be_exempt_from_a_ban_is_not_kept_out_by_it() {
+fn a_client_that_a_request_may_exempt_from_a_ban_is_not_kept_out() {
     for (exempt, is_kept_out) in [("header:x-plan=gold", false), ("198.51.100.0/24", true)] {
         let origin = Origin::ok();
         let rest = format!(
@@ -373,7 +371,7 @@ fn requests_in_flight_are_left_alone_and_the_newcomer_is_refused() {
     assert!(connect(OTHERS[0], tollgate.address).closed());
     assert_eq!(refused(&tollgate, "connections"), 1.0);
     let logged = "none of them can make room client=127.0.0.11";
-    eventually("it is in the log", || tollgate.log().iter().any(|line| line.contains(logged)));
+    eventually("it is in the log", || tollgate.has_logged(&[logged]));
     release.open();
     for client in &mut busy {
         let reply = client.reply();
@@ -481,9 +479,7 @@ fn an_address_that_has_most_connections_is_named_in_a_warning() {
     };
     eventually("it is in the status", || warnings().iter().any(|warning| warning.contains(named)));
     let named = "client connections open, and there may be 400: it is either one client with very many,";
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|line| line.contains("WARN 127.0.0.2 has") && line.contains(named))
-    });
+    eventually("it is logged", || tollgate.has_logged(&["WARN 127.0.0.2 has", named]));
     drop(held);
     eventually("it is over", || warnings().is_empty());
 }

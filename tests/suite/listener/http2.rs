@@ -15,7 +15,7 @@ use h2::{Reason, client::Builder};
 
 use super::Https;
 use crate::harness::{
-    Client, Config, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually,
+    Client, Config, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, by_http2, eventually,
     frames::{self, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, RST_STREAM, frame},
     in_runtime, printed, program, read, reset_of,
 };
@@ -52,8 +52,7 @@ fn a_listener_without_it_speaks_http_1_alone() {
         &[origin.address],
         "listeners: [{ address: \"127.0.0.1:0\", http2: false }]",
     ));
-    let mut client = Client::connect(plain.address);
-    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    let mut client = Client::sending(plain.address, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(client.closed() || client.unread().starts_with("HTTP/1.1 4"), "{}", client.unread());
 }
 
@@ -62,8 +61,7 @@ fn a_method_that_begins_like_the_preface_is_one_of_http_1() {
     let origin = Origin::echo();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     for first in ["P", "PR", "PRI", "PRI * HTTP/2.0\r\n\r"] {
-        let mut client = Client::connect(tollgate.address);
-        client.send(first);
+        let mut client = Client::sending(tollgate.address, first);
         client.wait_until_read();
         client.send("OPFIND / HTTP/1.1\r\nHost: a\r\n\r\n");
         let is_request = first.len() < 4;
@@ -76,8 +74,7 @@ fn the_origin_gets_one_request_of_http_1() {
     let origin = Origin::echo();
     let tollgate =
         Tollgate::start(Config::new(&[origin.address], "access_log: { format: json, to: stdout }"));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let fields = [("cookie", "a=1"), ("cookie", "b=2"), ("te", "trailers"), ("x-a", "1"), ("x-a", "2")];
         let reply = client.get("/a/./b?c=d", &fields).await.unwrap();
         assert_eq!(reply.status(), 200);
@@ -110,11 +107,10 @@ fn the_origin_gets_one_request_of_http_1() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_requests_are_refused() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], "client_limits: { headers: 20 }"));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let reply = client.get("/", &[("host", "other.example")]).await.unwrap();
         assert_eq!(reply.status(), 400, "{}", reply.text());
         let own = tollgate.address.to_string();
@@ -241,8 +237,7 @@ fn a_banned_client_is_answered_and_loses_its_connection() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     tollgate.command(&["ban", "127.0.0.1", "--for", "1h", "--force"]);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         assert_eq!(client.get("/", &[]).await.unwrap().status(), 403);
         closed_in_order(&mut client).await;
     });
@@ -268,8 +263,7 @@ fn a_drain_ends_connections_after_their_requests() {
         Ok(())
     });
     let mut tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut idle = Http2Client::connect(tollgate.address).await;
         assert_eq!(idle.get("/", &[]).await.unwrap().status(), 200);
         let (answer, _) = client.send("GET", "/slow", &[], true).await.unwrap();

@@ -10,7 +10,7 @@ use h2::Reason;
 use serde_json::Value;
 
 use crate::harness::{
-    Client, Config, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, command, eventually,
+    Client, Config, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, by_http2, command, eventually,
     frames::{
         CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
         Outcome, PADDED, PING, PRIORITY, SETTINGS, block, field, frame, request, setting, string,
@@ -170,8 +170,7 @@ fn requests_that_end_before_their_answer_end_the_connection() {
     }
     // Each is under way before it is reset.
     let before = abuse(&tollgate, "rapid_resets");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut sent = 0;
         while let Ok((_answer, mut stream)) = client.send("GET", "/slow", &[], true).await {
             if !matches!(
@@ -420,17 +419,11 @@ fn clients_that_flood_are_named_in_a_warning_until_they_stop() {
             .iter()
             .any(|of| of.starts_with(named) && of.contains("(excessive_load ") && of.ends_with(remedy))
     });
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|line| line.contains("WARN 127.0.0.1 floods by HTTP/2"))
-    });
+    eventually("it is logged", || tollgate.has_logged(&["WARN 127.0.0.1 floods by HTTP/2"]));
     eventually("it is over", || warnings().is_empty());
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|line| line.contains("this is resolved: 127.0.0.1 floods by HTTP/2"))
-    });
+    eventually("it is logged", || tollgate.has_logged(&["this is resolved: 127.0.0.1 floods by HTTP/2"]));
     let client = "client floods it with frames";
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|line| line.contains(client) && line.contains("127.0.0.1"))
-    });
+    eventually("it is logged", || tollgate.has_logged(&[client, "127.0.0.1"]));
     // Heads that are malformed are no flood.
     let mut client = FrameClient::connect(tollgate.address);
     client.send(&frame(HEADERS, END_HEADERS, 1, &block(&[(b"A", b"b")])));
@@ -514,7 +507,7 @@ static BODY: [u8; LONG] = [b'x'; LONG];
 /// Has one address ask for `path` on all streams of so many connections, with such a `window`, and read nothing, while another client
 /// reads a long response.
 #[track_caller]
-fn what_is_held_is_bounded(path: &str, connections: usize, window: u32, is_cut_off: bool) {
+fn memory_of_held_responses_is_bounded(path: &str, connections: usize, window: u32, is_cut_off: bool) {
     let origin = Http2Origin::start(|mut exchange| async move {
         let mut stream = exchange.head(200, &[])?;
         let body = if exchange.head.uri().path() == "/long" { &BODY[..] } else { &BODY[..16_000] };
@@ -549,12 +542,12 @@ fn what_is_held_is_bounded(path: &str, connections: usize, window: u32, is_cut_o
 #[test]
 fn responses_that_are_held_for_their_clients_windows_have_a_budget_of_memory() {
     // hyper hands a whole frame over once there is room for a byte of it.
-    what_is_held_is_bounded("/short", 110, 1, true);
+    memory_of_held_responses_is_bounded("/short", 110, 1, true);
 }
 
 #[test]
 fn downloads_that_nobody_reads_have_a_budget_of_memory() {
     // Endpoints are asked for less, mostly before anybody is cut off.
-    what_is_held_is_bounded("/long", 20, 0, false);
-    what_is_held_is_bounded("/long", 60, 0, true);
+    memory_of_held_responses_is_bounded("/long", 20, 0, false);
+    memory_of_held_responses_is_bounded("/long", 60, 0, true);
 }

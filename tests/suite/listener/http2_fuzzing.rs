@@ -449,8 +449,7 @@ fn random_requests_are_the_same_by_either_version() {
             head.push_str(&format!("content-length: {length}\r\n"));
             coded.push((b"content-length", length.as_bytes()));
         }
-        let mut first = Client::connect(address);
-        first.send([head.as_bytes(), b"\r\n", body].concat());
+        let mut first = Client::sending(address, [head.as_bytes(), b"\r\n", body].concat());
         let status = if method == "HEAD" { first.head().status } else { first.reply().status };
         let one = seen.take();
         let mut second = FrameClient::connect(address);

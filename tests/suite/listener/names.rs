@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::pair;
 use crate::harness::{
-    Authority, Client, Config, Http2Client, Origin, TlsConnector, Tollgate, get, in_runtime, printed,
-    program, request,
+    Authority, Client, Config, Http2Client, Origin, TlsConnector, Tollgate, by_http2, get, in_runtime,
+    printed, program, request,
 };
 
 /// The addresses that it listens on, in the order of the file.
@@ -136,8 +136,7 @@ fn every_kind_of_listener_may_have_a_name() {
     let mut https = TlsConnector::new(&authority).connect(secure, "127.0.0.4").unwrap().into_http();
     assert_eq!(https.request("GET", "/", &[("host", "a")], b"").text(), "to-secure");
     // Over HTTP/2, begun in clear text or chosen in the handshake.
-    in_runtime(async {
-        let mut client = Http2Client::connect(public).await;
+    by_http2(public, async |mut client| {
         assert_eq!(client.get("/", &[]).await.unwrap().text(), "to-public");
     });
     let ca = authority.file();

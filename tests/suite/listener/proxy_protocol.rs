@@ -32,8 +32,7 @@ policies: {{ two: {{ algorithm: sliding_log, key: ip, limit: 2/1h }} }}"
 
 /// The reply to a request behind these bytes.
 fn behind(address: SocketAddr, header: &[u8]) -> Reply {
-    let mut client = Client::connect(address);
-    client.send([header, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"].concat());
+    let mut client = Client::sending(address, [header, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"].concat());
     client.reply()
 }
 
@@ -60,14 +59,12 @@ fn the_client_is_whom_the_header_names() {
 }
 
 #[test]
-fn what_the_header_names_may_itself_be_a_trusted_proxy() {
+fn the_address_in_a_proxy_header_may_itself_be_a_trusted_proxy() {
     let origin = Origin::ok();
     let tollgate = behind_balancer(&origin, "");
-    let mut client = Client::connect(tollgate.address);
-    client.send("PROXY TCP4 198.51.100.3 10.0.0.1 1 2\r\n");
+    let mut client = Client::sending(tollgate.address, "PROXY TCP4 198.51.100.3 10.0.0.1 1 2\r\n");
     assert_eq!(client.request("GET", "/", &[("x-forwarded-for", "203.0.113.5")], b"").status, 200);
-    let mut client = Client::connect(tollgate.address);
-    client.send("PROXY TCP4 192.0.2.8 10.0.0.1 1 2\r\n");
+    let mut client = Client::sending(tollgate.address, "PROXY TCP4 192.0.2.8 10.0.0.1 1 2\r\n");
     assert_eq!(client.request("GET", "/", &[("x-forwarded-for", "203.0.113.5")], b"").status, 200);
     let told: Vec<_> = origin.heads().iter().map(|head| head.to_lowercase()).collect();
     assert!(told[0].contains("x-forwarded-for: 203.0.113.5, 198.51.100.3"), "{told:?}");
@@ -86,8 +83,7 @@ policies: { two: { algorithm: sliding_log, key: ip, limit: 2/1h } }";
     let unix = [b"\r\n\r\n\0\r\nQUIT\n\x21\x31\x00\xd8", &[0; 216][..]].concat();
     let headers = [LOCAL, b"PROXY UNKNOWN\r\n", &unix];
     let replies = headers.each_ref().map(|header| {
-        let mut client = Client::connect(tollgate.address);
-        client.send(header);
+        let mut client = Client::sending(tollgate.address, header);
         let forged = [("x-forwarded-for", "203.0.113.5"), ("x-user-id", "mallory")];
         client.request("GET", "/", &forged, b"").status
     });
@@ -135,8 +131,7 @@ fn other_peers_and_other_beginnings_are_closed_and_counted() {
         (b"PROXY TCP4 192.0", "incomplete"),
     ] {
         let before = failures(reason);
-        let mut client = Client::connect(tollgate.address);
-        client.send(bytes);
+        let mut client = Client::sending(tollgate.address, bytes);
         client.broken_off();
         // Counted just after the connection is closed.
         eventually("the failure is counted", || failures(reason) > before);

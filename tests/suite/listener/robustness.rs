@@ -189,7 +189,7 @@ fn an_altered_finished_or_request_leads_nowhere() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_at_once() {
+fn records_that_are_no_handshake_are_refused_at_once() {
     let origin = Origin::ok();
     let https = Https::with(&origin, "", "client_limits: { header_timeout: 15s }\n");
     let record = |kind: u8, length: usize, bytes: &[u8]| {

@@ -94,7 +94,7 @@ fn a_connection_serves_on_after_a_silence() {
 }
 
 #[test]
-fn what_came_in_the_record_before_a_silence_is_not_lost() {
+fn bytes_that_came_in_the_record_before_a_silence_are_not_lost() {
     let origin = Origin::ok();
     let https = Https::before(&origin);
     // One record: TLS has decrypted the second request's beginning with the first request.

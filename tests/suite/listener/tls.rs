@@ -58,7 +58,7 @@ fn a_client_is_shown_the_certificate_for_the_name_it_asks_for() {
     let failures = || tollgate.metric("tollgate_tls_handshake_failures_total{reason=\"unknown_name\"}");
     eventually("the refusal is counted", || failures() == 1.0);
     let words = "the client asked for \"elsewhere.net\", which no certificate is for";
-    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains(words)));
+    eventually("it is logged", || tollgate.has_logged(&[words]));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn sessions_are_resumed_and_changed_files_are_served_without_losing_them() {
     let fresh = || shown(&tollgate, &TlsConnector::new(&authority), "localhost");
     // The certificate alone does not fit, and changes nothing.
     fs::copy(&next.cert, &issued.cert).unwrap();
-    let refused = || tollgate.log().iter().any(|line| line.contains("the previous contents stay in use"));
+    let refused = || tollgate.has_logged(&["the previous contents stay in use"]);
     eventually("the pair is refused", refused);
     assert!(fresh() != der(&next));
     fs::copy(&next.key, &issued.key).unwrap();
@@ -137,7 +137,7 @@ fn a_certificate_of_another_authority_is_refused_and_counted() {
     assert!(origin.heads().is_empty());
     eventually("the log says why", || {
         let why = "failed: the client's certificate is not from an authority in client_ca (invalid peer certificate: ";
-        tollgate.log().iter().any(|line| line.contains(why))
+        tollgate.has_logged(&[why])
     });
 }
 
@@ -165,7 +165,7 @@ fn a_ticket_of_a_client_whose_authority_was_taken_out_does_not_get_in() {
 
 /// The load balancer ends TLS: to redirect what came by HTTPS would never end.
 #[test]
-fn what_a_trusted_proxy_has_got_by_https_is_not_redirected() {
+fn requests_that_a_trusted_proxy_got_by_https_are_not_redirected() {
     let origin = Origin::ok();
     let rest = "trusted_proxies: [127.0.0.1]\nlisteners: [{ address: \"127.0.0.1:0\", redirect: https }]";
     let tollgate = Tollgate::start(Config::new(&[origin.address], rest));

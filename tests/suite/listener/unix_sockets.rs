@@ -74,7 +74,7 @@ fn curl_is_served_and_the_file_is_as_it_was_asked_for() {
 }
 
 #[test]
-fn who_comes_by_the_socket_is_trusted_only_by_its_own_word() {
+fn clients_of_a_unix_socket_are_trusted_only_with_the_word_unix() {
     let unix = Unix::new();
     let tollgate = unix.start("", "trusted_proxies: [127.0.0.1]\n");
     assert!(get(&unix.path(), "x-forwarded-for: 203.0.113.5\r\n").starts_with("HTTP/1.1 200 "));

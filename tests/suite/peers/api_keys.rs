@@ -31,12 +31,12 @@ on_each_topology!(
     a_key_used_at_one_instance_is_seen_as_used_at_all,
     an_instance_that_starts_knows_when_keys_were_used,
     an_instance_whose_clock_is_ahead_hides_no_use,
-    what_others_wrote_there_does_no_harm,
+    invalid_data_beside_the_keys_in_redis_does_no_harm,
 );
 on_own_servers!(
     keys_that_redis_loses_are_restored,
     a_change_of_a_key_that_redis_has_lost_is_made_to_the_restored_one,
-    who_was_away_brings_no_key_back,
+    an_instance_that_was_away_brings_no_revoked_key_back,
     while_redis_is_away_keys_hold_and_changes_are_refused,
 );
 
@@ -357,7 +357,7 @@ fn an_instance_whose_clock_is_ahead_hides_no_use(redis: &Deployment) {
     eventually("both are known", || ["a", "b"].iter().all(|id| late.keys.last_use(id).is_some()));
 }
 
-fn what_others_wrote_there_does_no_harm(redis: &Deployment) {
+fn invalid_data_beside_the_keys_in_redis_does_no_harm(redis: &Deployment) {
     redis.cli(&["set", "ratelimit:{keys}:order", "x"]);
     redis.cli(&["set", "ratelimit:{keys}:uses", "x"]);
     let one = Instance::start(redis);
@@ -410,7 +410,7 @@ fn is_back_on(server: &crate::harness::Redis) -> impl Fn() -> bool {
     move || server.answers() && server.cli(&["zcard", "ratelimit:{keys}:order"]).trim() == "2"
 }
 
-fn who_was_away_brings_no_key_back(redis: &mut Deployment) {
+fn an_instance_that_was_away_brings_no_revoked_key_back(redis: &mut Deployment) {
     let one = Instance::start(redis);
     one.put(key("a"));
     let mut away = Instance::start(redis);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, on_each_topology, request};
 
-on_each_topology!(what_happened_just_before_the_end_is_known_afterwards);
+on_each_topology!(denials_and_bans_just_before_the_end_are_known_afterwards);
 
 /// One request of an address passes, and five that are denied ban it.
 const SETTINGS: &str = "
@@ -30,7 +30,7 @@ fn names(list: &Value, name: &str) -> Vec<String> {
     names
 }
 
-fn what_happened_just_before_the_end_is_known_afterwards(redis: &Deployment) {
+fn denials_and_bans_just_before_the_end_are_known_afterwards(redis: &Deployment) {
     let origin = Origin::ok();
     let mut ending = start(&origin, redis);
     let mut client = Client::connect(ending.address);

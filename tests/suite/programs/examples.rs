@@ -157,7 +157,7 @@ impl Example {
 }
 
 #[test]
-fn they_answer_as_the_proxies_do_that_they_replace() {
+fn examples_answer_as_the_proxies_that_they_replace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut directories: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     directories.retain(|path| path.is_dir());

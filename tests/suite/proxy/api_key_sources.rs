@@ -43,7 +43,7 @@ fn a_file_is_reread_and_a_wrong_one_leaves_the_keys_as_they_were() {
     assert_eq!((status(&tollgate, ACME), status(&tollgate, GLOBEX)), (200, 401));
     write(&path, &[entry("acme", ACME, ""), entry("globex", GLOBEX, "")]);
     eventually("the new key is valid", || status(&tollgate, GLOBEX) == 200);
-    let said = |words: &str| tollgate.log().iter().any(|line| line.contains(words));
+    let said = |words: &str| tollgate.has_logged(&[words]);
     assert!(said("were reread: 2 keys"));
 
     write(&path, &[entry("acme", ACME, ""), entry("acme", GLOBEX, "")]);
@@ -97,7 +97,7 @@ fn a_check_and_a_start_tell_what_is_wrong_in_the_file() {
     assert!(code != Some(0) && said.contains("/nowhere/keys.yaml"), "{said}");
     write(&path, &[entry("acme", ACME, ", plan: pro, expires: 2020-01-01")]);
     let tollgate = Tollgate::start(config(&path));
-    assert!(tollgate.log().iter().any(|line| line.contains("key `acme` has expired: remove it")));
+    assert!(tollgate.has_logged(&["key `acme` has expired: remove it"]));
     let checked = tollgate_in(tollgate.directory(), &[], &["check", "--config", "proxy.yaml"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let warned = "warning: in the file of API keys, line 2: key `acme` has expired: remove it";

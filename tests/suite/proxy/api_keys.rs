@@ -161,7 +161,7 @@ fn a_customer_has_its_limits_over_all_its_keys_and_plans_change_them() {
 }
 
 #[test]
-fn nothing_else_sees_the_key() {
+fn neither_the_service_nor_the_log_sees_the_key() {
     let (origin, directory) = (Origin::ok(), keys());
     let settings = "from: [{ header: x-api-key }, bearer, { query: api_key }], \
                     headers: { customer: x-customer, plan: x-plan, key: x-key-id }";

@@ -90,7 +90,7 @@ fn a_weight_of_0_gets_nothing_until_a_reload_raises_it() {
 }
 
 #[test]
-fn what_holds_is_what_the_chosen_upstream_says() {
+fn policies_of_the_chosen_upstream_hold() {
     let [stable, canary] = origins();
     let yaml = config(&stable, &canary, &split(1, 1)).replace("100000/1h", "1/1h");
     let tollgate = Tollgate::start(Config::yaml(yaml));

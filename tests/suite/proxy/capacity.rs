@@ -33,9 +33,7 @@ fn holding() -> (Origin, Latch) {
 }
 
 fn send(tollgate: &Tollgate, path: &str) -> Client {
-    let mut client = Client::connect(tollgate.address);
-    client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
-    client
+    Client::sending(tollgate.address, format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"))
 }
 
 #[test]
@@ -178,7 +176,7 @@ fn the_longest_waiting_request_comes_first() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn a_request_without_a_connection_gets_503_after_the_connect_timeout() {
     let (origin, release) = holding();
     let tollgate = one_worker(&[origin.address], "max_connections: 1, timeouts: { connect: 200ms }");
     let mut held = send(&tollgate, "/held");

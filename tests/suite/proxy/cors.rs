@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::harness::{
-    Browser, Client, Config, Http2Client, Origin, Reply, Tollgate, eventually, in_runtime, request,
-};
+use crate::harness::{Browser, Client, Config, Origin, Reply, Tollgate, by_http2, eventually, request};
 
 const APP: &str = "https://app.example.com";
 
@@ -75,8 +73,7 @@ fn preflights_are_answered_without_the_upstream() {
     assert_eq!(client.request("OPTIONS", "/api/x", &fields, b"").status, 204);
     assert_eq!(client.request("GET", "/api/x", &fields, b"").text(), "ok", "on the same connection");
 
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, _) = client.send("OPTIONS", "/api/x", &fields, true).await.unwrap();
         let reply = crate::harness::read(answer).await.unwrap();
         assert_eq!(reply.status(), 204);
@@ -102,7 +99,7 @@ fn any_method_and_header_are_allowed_as_they_are_asked_for() {
 }
 
 #[test]
-fn what_the_upstream_says_to_browsers_is_replaced() {
+fn cors_fields_of_the_upstream_are_replaced() {
     let origin = Origin::start(|conn| {
         while let Some(head) = conn.head()? {
             conn.skip_body(&head)?;

@@ -1,6 +1,6 @@
 //! `paths`: what becomes of dot segments, and that they lead around no route.
 
-use crate::harness::{Client, Config, Http2Client, Origin, Tollgate, eventually, get, in_runtime};
+use crate::harness::{Client, Config, Origin, Tollgate, by_http2, eventually, get};
 
 /// Two areas, of which the one is limited, and nothing else.
 fn start(origin: &Origin, settings: &str) -> Tollgate {
@@ -46,8 +46,7 @@ fn they_are_resolved_passed_on_or_refused_as_is_set() {
             let reply = get(tollgate.address, target, &[]);
             check(target, sent, reply.status, reply.text());
         }
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             for (target, sent) in asked.iter().zip(sent) {
                 let reply = client.get(target, &[]).await.unwrap();
                 check(target, sent, reply.status(), reply.text());
@@ -59,7 +58,7 @@ fn they_are_resolved_passed_on_or_refused_as_is_set() {
 }
 
 #[test]
-fn what_is_refused_is_answered_logged_and_counted() {
+fn a_refused_path_is_answered_logged_and_counted() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "paths: refuse");
     let mut client = Client::connect(tollgate.address);

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use crate::harness::{Browser, Client, Config, Http2Client, Origin, Tollgate, in_runtime, printed, program};
+use crate::harness::{Browser, Client, Config, Origin, Tollgate, by_http2, printed, program};
 
 const PASS: &str = "early_hints: pass\n";
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>; rel=preload; as=style\r\n\r\n";
@@ -54,8 +54,7 @@ fn hints_that_come_with_the_answer_come_before_it_and_other_informational_answer
     let origin = Origin::saying(format!("{HINT}{others}{HINT}{OK}"));
     let tollgate = Tollgate::start(Config::new(&[origin.address], PASS));
     for _ in 0..20 {
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         let statuses = [client.reply().status, client.reply().status, client.reply().status];
         assert_eq!(statuses, [103, 103, 200]);
     }
@@ -80,8 +79,7 @@ routes:
     assert_eq!(first("GET /hinted HTTP/1.1\r\nhost: a\r\n\r\n"), 103);
     assert_eq!(first("GET / HTTP/1.1\r\nhost: a\r\n\r\n"), 200);
     assert_eq!(first("GET /hinted HTTP/1.0\r\nhost: a\r\n\r\n"), 200);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let reply = client.get("/hinted", &[]).await.unwrap();
         assert_eq!((reply.status(), reply.text().as_str()), (200, "ok"));
     });

@@ -13,8 +13,7 @@ use serde_json::Value;
 
 use super::timeouts::Full;
 use crate::harness::{
-    Client, Config, Http2Client, Latch, Origin, Redis, Tollgate, eventually, in_runtime, printed, program,
-    python, request,
+    Client, Config, Latch, Origin, Redis, Tollgate, by_http2, eventually, printed, program, python, request,
 };
 
 const LIMIT: &str = "policies: { calls: { algorithm: sliding_log, key: ip, limit: 1/1h } }\n";
@@ -42,8 +41,7 @@ fn service() -> Origin {
 
 /// The fields of the answer to a call over a connection of its own, which has no body.
 fn call(tollgate: &Tollgate, path: &str, fields: &[(&str, &str)]) -> HeaderMap {
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, _) =
             client.send("POST", path, &[&[GRPC, ("te", "trailers")], fields].concat(), true).await.unwrap();
         let (head, body) = answer.await.unwrap().into_parts();
@@ -370,7 +368,7 @@ fn a_deadline_frees_no_place_while_the_origin_is_at_work() {
 }
 
 #[test]
-fn what_is_no_timeout_is_the_upstreams_to_judge_and_the_shorter_time_holds() {
+fn an_invalid_grpc_timeout_passes_on_and_the_shorter_time_holds() {
     let (origin, _ended) = hanging(b"");
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], "timeouts: { response: 200ms }", ""));
     for timeout in ["1H", "10", "1s", "123456789n", "-1S"] {
@@ -402,8 +400,7 @@ fn the_time_of_a_call_runs_while_it_waits_for_its_slot_or_for_a_connection() {
 
     let settings = "max_connections: 1, timeouts: { connect: 15s, response: 15s }";
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, ""));
-    let mut first = Client::connect(tollgate.address);
-    first.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let _first = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it has the connection", || origin.heads().len() == 2);
     let begun = Instant::now();
     assert_eq!(status(&call(&tollgate, "/", &[("grpc-timeout", "100m")])), "4");
@@ -413,19 +410,14 @@ fn the_time_of_a_call_runs_while_it_waits_for_its_slot_or_for_a_connection() {
     let settings = "timeouts: { connect: 15s }";
     let tollgate = Tollgate::start(Config::upstream(&[full.address], settings, ""));
     assert_eq!(status(&call(&tollgate, "/", &[("grpc-timeout", "100m")])), "4");
-    assert!(
-        !tollgate.log().iter().any(|line| line.contains("accepted no connection")),
-        "{:?}",
-        tollgate.log()
-    );
+    assert!(!tollgate.has_logged(&["accepted no connection"]), "{:?}", tollgate.log());
 }
 
 #[test]
 fn the_time_of_a_call_runs_while_its_client_sends() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for length in [None, Some(("content-length", "100"))] {
             let fields = [GRPC, ("grpc-timeout", "200m")];
             let fields: Vec<_> = fields.into_iter().chain(length).collect();
@@ -443,8 +435,7 @@ fn an_answer_that_has_begun_ends_with_trailers() {
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n5\r\n\0\0\0\0\0\r\n";
     let (origin, ended) = hanging(head);
     let tollgate = Tollgate::start(Config::new(&[origin.address], LOG));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, _) = client.send("POST", "/", &[GRPC, ("grpc-timeout", "1S")], true).await.unwrap();
         let mut body = answer.await.unwrap().into_body();
         assert_eq!(&body.data().await.unwrap().unwrap()[..], b"\0\0\0\0\0");
@@ -458,7 +449,7 @@ fn an_answer_that_has_begun_ends_with_trailers() {
     });
     ended.wait();
     assert_eq!(logged(&tollgate, |_| true)["grpc_status"], 4);
-    assert!(!tollgate.log().iter().any(|line| line.contains("stalled")), "{:?}", tollgate.log());
+    assert!(!tollgate.has_logged(&["stalled"]), "{:?}", tollgate.log());
 }
 
 #[test]

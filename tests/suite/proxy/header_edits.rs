@@ -1,6 +1,6 @@
 //! `request_headers` and `response_headers`: what a route changes in the header of the messages that it passes on.
 
-use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, get, in_runtime};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, by_http2, get};
 
 /// A proxy whose only route has these settings beside its path.
 fn start(origin: &Origin, path: &str, route: &str, settings: &str) -> Tollgate {
@@ -25,8 +25,7 @@ fn sent(origin: &Origin, name: &str) -> Vec<String> {
 fn ask_twice(tollgate: &Tollgate, path: &str, headers: &[(&str, &str)], check: impl Fn()) {
     assert_eq!(get(tollgate.address, path, headers).status, 200);
     check();
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         assert_eq!(client.get(path, headers).await.unwrap().status(), 200);
     });
     check();
@@ -92,7 +91,7 @@ fn values_are_those_of_the_request() {
 }
 
 #[test]
-fn what_a_request_has_put_into_a_value_starts_no_second_line() {
+fn a_value_with_parts_of_the_request_has_one_line() {
     let origin = Origin::ok();
     let edits =
         "request_headers: { set: { x-rest: '{rest}' } }, response_headers: { set: { x-rest: '{rest}' } }";
@@ -131,7 +130,7 @@ fn a_user_whom_nobody_has_verified_is_not_told() {
 }
 
 #[test]
-fn what_tollgate_sets_itself_can_be_changed() {
+fn fields_that_tollgate_sets_can_be_changed() {
     let origin = Origin::ok();
     let edits = "request_headers: { remove: [via, x-forwarded-for], set: { x-forwarded-proto: https, x-request-id: fixed } }, \
                  response_headers: { remove: [via, x-request-id, 'ratelimit*'] }";
@@ -205,10 +204,8 @@ fn trailers_bring_nothing_back() {
         "trailers: pass, request_headers: { set: { x-set: a }, remove: ['x-in-*'], add: { x-add: b } }";
     let tollgate = start(&origin, "/*", edits, "");
     let mut client = Client::connect(tollgate.address);
-    client.send(
-        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-set, x_set, x-in-a, x-sum\r\n\r\n\
-         1\r\na\r\n0\r\nx-set: forged\r\nx_set: forged\r\nx-in-a: forged\r\nx-sum: 1\r\n\r\n",
-    );
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-set, x_set, x-in-a, x-sum\r\n\r\n\
+         1\r\na\r\n0\r\nx-set: forged\r\nx_set: forged\r\nx-in-a: forged\r\nx-sum: 1\r\n\r\n");
     let trailers = client.reply().json()["trailers"].to_string();
     assert!(trailers.contains("x-sum") && !trailers.contains("forged"), "{trailers}");
 
@@ -216,8 +213,7 @@ fn trailers_bring_nothing_back() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-gone, x-kept\r\n\r\n1\r\na\r\n0\r\nx-gone: 1\r\nx-kept: 1\r\n\r\n",
     );
     let tollgate = start(&origin, "/*", "trailers: pass, response_headers: { remove: [x-gone] }", "");
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\nte: trailers\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\nte: trailers\r\n\r\n");
     client.head();
     while client.chunk().unwrap().is_some() {}
     let trailers = client.trailers().unwrap();
@@ -225,7 +221,7 @@ fn trailers_bring_nothing_back() {
 }
 
 #[test]
-fn what_frames_a_message_is_not_to_be_changed() {
+fn edits_of_fields_that_frame_a_message_are_refused() {
     for edits in [
         "request_headers: { set: { host: x } }",
         "request_headers: { set: { Content-Length: '5' } }",

@@ -33,7 +33,7 @@ const ADDED: [&str; 6] =
     ["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "via", "x-request-id"];
 
 #[test]
-fn what_connection_names_is_not_passed_to_the_origin() {
+fn fields_that_connection_names_are_not_passed_on() {
     let fields = seen(
         "Connection: keep-alive, X-Mine\r\nX-Mine: 1\r\nx-mine: 2\r\nconnection: x-other,,x-third\r\nX-Other: 1\r\nx-third: 1\r\nx-stays: 1\r\n",
     );

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Config, Http2Client, Origin, Tollgate, becomes, get, in_runtime, request};
+use crate::harness::{Config, Origin, Tollgate, becomes, by_http2, get, request};
 
 const ROUTES: &str = r#"
 match: { case: sensitive, trailing_slash: exact }
@@ -77,8 +77,7 @@ fn named_groups_fill_in_other_paths() {
 fn a_cookie_of_its_own_field_matches_by_http2() {
     let origin = Origin::ok();
     let tollgate = start(&origin);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let crumbs = [("cookie", "a=b"), ("cookie", "beta=yes")];
         assert_eq!(client.get("/", &crumbs).await.unwrap().text(), "beta");
         assert_eq!(client.get("/", &crumbs[..1]).await.unwrap().text(), "ok");

@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 
 use super::assert_problem;
 use crate::harness::{
-    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, in_runtime, on_each_store, read,
-    request,
+    Client, Config, Deployment, Origin, Tollgate, by_http2, eventually, on_each_store, read, request,
 };
 
-on_each_store!(what_is_refused_by_its_length_costs_nothing_and_what_is_broken_off_counts);
+on_each_store!(a_body_refused_by_its_length_costs_nothing_and_one_broken_off_counts);
 
 const REFUSED: &str = "tollgate_requests_refused_total{reason=\"body_too_large\"}";
 
@@ -132,8 +131,7 @@ fn chunks_are_measured_while_they_come() {
         }
 
         // All at once, with its end.
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("{head}b\r\nhello world\r\n0\r\n\r\n"));
+        let mut client = Client::sending(tollgate.address, format!("{head}b\r\nhello world\r\n0\r\n\r\n"));
         assert_eq!(client.reply().status, 413);
         eventually("the origin's connection ends", || origin.ended() == origin.connections());
         assert!(!origin.received().concat().contains("\r\n0\r\n"), "{:?}", origin.received());
@@ -144,8 +142,7 @@ fn chunks_are_measured_while_they_come() {
 fn a_body_that_is_too_long_by_http_2_ends_its_own_stream_alone() {
     let origin = Origin::echo();
     let tollgate = limited(&origin, "10", "host: preserve");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         // Its length is told.
         let (answer, mut body) =
             client.send("POST", "/told", &[("content-length", "11")], false).await.unwrap();
@@ -166,8 +163,7 @@ fn a_body_that_is_too_long_by_http_2_ends_its_own_stream_alone() {
 
     let origin = Origin::sink();
     let tollgate = limited(&origin, "10", "host: preserve");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, mut body) = client.send("POST", "/untold", &[], false).await.unwrap();
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
         while !origin.received().concat().contains("hello") {
@@ -204,7 +200,7 @@ fn an_answer_that_has_begun_breaks_off_with_its_request() {
 }
 
 #[test]
-fn what_is_set_nearest_to_a_request_holds() {
+fn max_body_of_the_route_holds_before_the_listener_and_the_default() {
     let origin = Origin::echo();
     let tollgate = Tollgate::start(Config::yaml(format!(
         "
@@ -275,7 +271,7 @@ routes:
     assert!(printed.stdout.contains("refused with 413"), "{}", printed.stdout);
 }
 
-fn what_is_refused_by_its_length_costs_nothing_and_what_is_broken_off_counts(redis: Option<&Deployment>) {
+fn a_body_refused_by_its_length_costs_nothing_and_one_broken_off_counts(redis: Option<&Deployment>) {
     let origin = Origin::sink();
     let store = redis.map_or_else(String::new, |redis| {
         format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings())

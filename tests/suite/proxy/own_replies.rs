@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{
-    Client, Config, Http2Client, Origin, Reply, Tollgate, becomes, eventually, in_runtime, request,
-};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, becomes, by_http2, eventually, request};
 
 /// Routes that reply, before one to `origin`; `rest` is YAML for the top level.
 fn replying(origin: &Origin, routes: &str, rest: &str) -> Tollgate {
@@ -48,8 +46,7 @@ fn a_route_replies_what_it_says() {
     assert_eq!(ask(&tollgate, "/healthy").text(), "ok", "the origin's");
     assert_eq!(origin.connections(), 1);
 
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let reply = client.get("/json", &[]).await.unwrap();
         assert_eq!((reply.status(), reply.text().as_str()), (200, "{\"state\":\"up\"}"));
         assert_eq!(reply.head.headers()["content-type"], "application/json");
@@ -180,7 +177,7 @@ fn replies_are_logged_counted_and_explained_and_errors_that_are_meant_are_none()
 
 /// What a route is configured to reply is no error. What Tollgate refuses there is one.
 #[test]
-fn what_is_refused_on_a_route_that_replies_itself_is_counted() {
+fn refusals_on_a_route_that_replies_itself_are_counted() {
     let origin = Origin::ok();
     let routes = "  - { path: /me, redirect: { path: \"/users/{user}\" } }\n\
                   \x20 - { path: /status, reply: { body: ok }, cors: { origins: [\"https://app.example.com\"] } }\n\

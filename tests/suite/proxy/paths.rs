@@ -3,8 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use crate::harness::{
-    Client, Config, Http2Client, Origin, Reply, Tollgate, eventually, haproxy, in_runtime, nginx, nobody,
-    request,
+    Client, Config, Origin, Reply, Tollgate, by_http2, eventually, haproxy, nginx, nobody, request,
 };
 
 fn start() -> (Origin, Tollgate) {
@@ -14,8 +13,7 @@ fn start() -> (Origin, Tollgate) {
 }
 
 fn ask(tollgate: &Tollgate, head: &str) -> Reply {
-    let mut client = Client::connect(tollgate.address);
-    client.send(format!("{head}\r\n\r\n"));
+    let mut client = Client::sending(tollgate.address, format!("{head}\r\n\r\n"));
     client.reply()
 }
 
@@ -53,7 +51,7 @@ fn forwarded(targets: &[String], proxy: SocketAddr, origin: &Origin) -> BTreeSet
 const REFUSED: [&str; 6] = ["/a<b", "/a>b", "/a?x=\"b", "/a?x=<b", "/a?x=>b", "/a`b"];
 
 #[test]
-fn what_nginx_and_haproxy_forward_is_forwarded_as_it_came() {
+fn targets_that_nginx_and_haproxy_forward_are_forwarded_as_they_came() {
     let (targets, directory) = (all_bytes(), tempfile::tempdir().unwrap());
     let origins = [(); 2].map(|()| Origin::ok());
     let server = format!("location / {{ proxy_pass http://{}; }}", origins[0].address);
@@ -75,8 +73,7 @@ fn what_nginx_and_haproxy_forward_is_forwarded_as_it_came() {
     assert_eq!(missing, REFUSED);
     // By HTTP/2 as well.
     let (origin, tollgate) = start();
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for target in by_both.intersection(&ours) {
             assert_eq!(client.get(target, &[]).await.unwrap().status(), 200, "{target}");
         }
@@ -308,8 +305,7 @@ fn credentials_in_a_target_are_refused() {
 #[test]
 fn http_1_0_needs_no_host() {
     let (origin, tollgate) = start();
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /a HTTP/1.0\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET /a HTTP/1.0\r\n\r\n");
     assert_eq!(client.reply().text(), "ok");
     let head = origin.heads()[0].clone();
     assert!(head.contains(&format!("\r\nhost: {}", origin.address)), "{head}");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::assert_problem;
-use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, in_runtime, program, request};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, by_http2, program, request};
 
 /// Routes before one to `origin`; `rest` is YAML for the top level.
 fn redirecting(origin: &Origin, routes: &str, rest: &str) -> Tollgate {
@@ -47,8 +47,7 @@ fn captures_and_the_query_are_kept() {
     ] {
         assert_sent_to(&tollgate, path, status, location);
     }
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let reply = client.get("/old/x?y", &[]).await.unwrap();
         assert_eq!((reply.status(), &reply.head.headers()["location"]), (308, &"/new/x?y".parse().unwrap()));
     });
@@ -82,8 +81,7 @@ fn no_client_chooses_where_another_is_sent() {
         assert_eq!(reply.header("set-cookie"), None);
     }
     // As they stand, backslashes are slashes to browsers.
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /go/\\evil.example HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET /go/\\evil.example HTTP/1.1\r\nhost: a\r\n\r\n");
     let reply = client.reply();
     assert!(reply.status == 400 || reply.header("location") == Some("/evil.example"), "{reply:?}");
     for path in ["/go/..%2Fevil", "/go/a/..;/b"] {

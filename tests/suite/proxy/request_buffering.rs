@@ -30,9 +30,10 @@ fn bodies_that_never_come_do_not_take_all_memory() {
     let origin = Origin::sink();
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], "request_buffering: 1MiB", PATIENT));
     let trickle = || {
-        let mut client = Client::connect(tollgate.address);
-        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\nhello");
-        client
+        Client::sending(
+            tollgate.address,
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\nhello",
+        )
     };
     let held: Vec<_> = (0..24).map(|_| trickle()).collect();
     held.iter().for_each(Client::wait_until_read);
@@ -125,7 +126,7 @@ fn bodies_of_every_size_arrive_whole_with_one_framing() {
 }
 
 #[test]
-fn what_is_larger_or_has_no_length_or_waits_to_be_asked_for_is_passed_on_as_it_comes() {
+fn bodies_too_large_without_length_or_with_expect_are_passed_on_as_they_come() {
     for (settings, head) in [
         ("request_buffering: 0", "content-length: 10\r\n\r\nhello"),
         ("request_buffering: 9", "content-length: 10\r\n\r\nhello"),
@@ -136,8 +137,7 @@ fn what_is_larger_or_has_no_length_or_waits_to_be_asked_for_is_passed_on_as_it_c
         let origin = Origin::sink();
         let settings = if settings.is_empty() { "host: preserve" } else { settings };
         let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, ""));
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{head}"));
+        let _client = Client::sending(tollgate.address, format!("POST / HTTP/1.1\r\nhost: a\r\n{head}"));
         eventually(head, || origin.connections() == 1);
     }
 }
@@ -158,11 +158,8 @@ fn the_access_log_says_that_the_client_has_broken_a_small_body_off() {
     let origin = Origin::echo();
     let log = "access_log: { format: json, to: stdout }\nclient_limits: { idle_timeout: 300ms }\n";
     let tollgate = Tollgate::start(Config::new(&[origin.address], log));
-    let upload = || {
-        let mut client = Client::connect(tollgate.address);
-        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello");
-        client
-    };
+    let upload =
+        || Client::sending(tollgate.address, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello");
     assert_eq!(upload().finish().reply().status, 400);
     assert_eq!(upload().reply().status, 408);
     eventually("both are logged", || tollgate.stdout().len() == 2);

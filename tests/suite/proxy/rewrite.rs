@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Config, Http2Client, Origin, Tollgate, eventually, get, in_runtime, request};
+use crate::harness::{Client, Config, Origin, Tollgate, by_http2, eventually, get, request};
 
 /// A proxy with these routes, each to one origin, and with these settings at the top level.
 fn start(origin: &Origin, routes: &str, settings: &str) -> Tollgate {
@@ -39,8 +39,7 @@ fn check(origin: &Origin, tollgate: &Tollgate, table: &[(&str, Option<&str>)]) {
         let reply = get(tollgate.address, asked, &[]);
         seen(asked, *sent, reply.status, requests);
     }
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for (asked, sent) in table {
             let requests = origin.heads().len();
             let reply = client.get(asked, &[]).await.unwrap();
@@ -219,7 +218,7 @@ fn a_reload_changes_the_path() {
 }
 
 #[test]
-fn what_is_changed_is_explained() {
+fn rewrites_and_header_edits_are_explained() {
     let origin = Origin::ok();
     let routes = "{ path: '/users/{id}', upstream: a, rewrite: { path: '/v2/{id}' }, \
                   request_headers: { remove: ['x-in-*'], set: { x-host: '{host}', authorization: 'Bearer ${HOME}' } }, \

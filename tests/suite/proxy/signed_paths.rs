@@ -3,7 +3,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, in_runtime};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, by_http2};
 
 const TARGETS: [&str; 32] = [
     "/bucket/a%2Fb%2fc",
@@ -77,8 +77,7 @@ fn signatures_over_paths_are_right_at_the_origin() {
             let reply = ask(&tollgate, target, &signature("GET", target));
             assert_eq!((reply.status, reply.text()), (200, target.to_owned()), "{settings}");
         }
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             for target in TARGETS {
                 let signature = signature("GET", target);
                 let reply = client.get(target, &[("authorization", &signature)]).await.unwrap();

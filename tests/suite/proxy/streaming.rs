@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 
 use super::before;
-use crate::harness::{Client, Config, Http2Client, Latch, Origin, Tollgate, eventually, in_runtime};
+use crate::harness::{Client, Config, Latch, Origin, Tollgate, by_http2, eventually};
 
 /// The kernel of the origin keeps the body until the head is acknowledged, which takes 40 ms unless somebody sees to it. Half of
 /// the responses are at least as fast as the median, however much else the machine does.
@@ -254,8 +254,7 @@ fn a_ban_ends_the_streams_of_grpc_with_a_status() {
     let origin = streams(Latch::new());
     let tollgate =
         Tollgate::start(Config::new(&[origin.address], "user: [{ header: x-user, from: anyone }]\n"));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let fields = [("content-type", "application/grpc"), ("te", "trailers"), ("x-user", "mallory")];
         let (answer, _) = client.send("POST", "/a.Service/Watch", &fields, true).await.unwrap();
         let mut body = answer.await.unwrap().into_body();

@@ -70,7 +70,7 @@ fn an_endpoint_is_found_out_though_no_request_waits_as_long_as_connecting_may_ta
     );
     eventually("it is known to be down", || {
         get(tollgate.address, "/", &[]);
-        tollgate.log().iter().any(|line| line.contains(&unreachable))
+        tollgate.has_logged(&[&unreachable])
     });
     // It is tried again once a second at most.
     let statuses: Vec<_> = (0..10).map(|_| get(tollgate.address, "/", &[]).status).collect();
@@ -85,7 +85,7 @@ fn an_endpoint_that_uses_up_the_time_for_all_tries_is_ejected() {
     eventually("it is ejected", || {
         get(tollgate.address, "/", &[]);
         let ejected = format!("http://{} is ejected", silent.address);
-        tollgate.log().iter().any(|line| line.contains(&ejected) && line.contains("did not respond in time"))
+        tollgate.has_logged(&[&ejected, "did not respond in time"])
     });
 }
 
@@ -136,8 +136,7 @@ fn an_answer_that_stalls_is_broken_off() {
     ] {
         let (origin, ended) = hangs_after(half);
         let tollgate = one_worker(&[origin.address], "timeouts: { idle: 200ms }");
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         assert!(client.try_reply().is_err(), "half an answer passed for a whole one");
         assert!(client.closed());
         assert!(ended.opens_within(PATIENCE));
@@ -174,7 +173,7 @@ fn a_route_may_have_more_or_less_time_than_its_upstream() {
 }
 
 #[test]
-fn what_moves_on_slowly_is_not_cut_off() {
+fn a_slow_response_whose_bytes_keep_coming_is_not_cut_off() {
     let origin = Origin::start(|conn| {
         let head = conn.head()?.unwrap();
         conn.body(&head)?;
@@ -213,7 +212,6 @@ fn an_answer_of_a_client_that_reads_nothing_is_given_up() {
     });
     let tollgate =
         Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 300ms }\n"));
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let _client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(ended.opens_within(PATIENCE), "the origin is kept busy for nobody");
 }

@@ -160,7 +160,7 @@ fn bytes_pass_both_ways_from_the_handshake_on_and_are_logged_at_the_end() {
 
 /// The well-known ways to smuggle requests: a refused upgrade must not open a tunnel.
 #[test]
-fn what_follows_a_refused_upgrade_is_a_request_like_any_other() {
+fn a_request_behind_a_refused_upgrade_is_served() {
     for refusal in [
         "HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nno",
         "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno",
@@ -212,7 +212,7 @@ fn only_an_answer_that_switches_to_what_was_asked_for_opens_a_tunnel() {
         assert!(!origin.received().concat().contains("/hidden HTTP/1.1\r\nHost: a"), "{why}");
         assert_eq!(tollgate.metric("tollgate_tunnels"), 0.0);
         let words = "switched to a protocol that the request did not ask for";
-        eventually("it is logged", || tollgate.log().iter().any(|line| line.contains(words)));
+        eventually("it is logged", || tollgate.has_logged(&[words]));
     }
 }
 
@@ -498,9 +498,7 @@ fn an_upstream_of_http2_that_does_not_offer_it_is_not_asked_for_a_websocket() {
     let reply = client.send(handshake("/", "")).reply();
     assert_eq!(reply.status, 502);
     assert!(reply.text().contains("does not support WebSockets"), "{}", reply.text());
-    eventually("the log says what to write", || {
-        tollgate.log().iter().any(|line| line.contains("set `protocol: h1`"))
-    });
+    eventually("the log says what to write", || tollgate.has_logged(&["set `protocol: h1`"]));
     assert_eq!(client.request("GET", "/", &[], b"").status, 200, "the connection serves the next request");
     assert_eq!(origin.heads().len(), 1);
 }
@@ -566,8 +564,7 @@ fn a_reload_leaves_tunnels_alone_and_a_drain_closes_them_between_two_frames() {
     assert_eq!(get(tollgate.address, "/", &[]).status, 404, "the route is gone");
     assert_eq!(tollgate.metric("tollgate_tunnels{route=\"/*\"}"), 2.0, "its tunnels are not");
 
-    let mut slow = Client::connect(tollgate.address);
-    slow.send("GET /slow/one HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut slow = Client::sending(tollgate.address, "GET /slow/one HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("it waits for the upstream", || origin.heads().len() == 3);
     tollgate.signal("TERM");
     eventually("it drains", || Client::try_connect(tollgate.address).is_none());

@@ -212,11 +212,8 @@ fn answers_that_clients_do_not_read_take_little_memory() {
     let tollgate = before(&origin);
     let connect = |clients: usize| -> Vec<Client> {
         let before = stuck.load(Ordering::SeqCst);
-        let clients = (0..clients).map(|_| {
-            let mut client = Client::connect(tollgate.address);
-            client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-            client
-        });
+        let clients =
+            (0..clients).map(|_| Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"));
         let clients: Vec<Client> = clients.collect();
         eventually("the origin is stopped", || stuck.load(Ordering::SeqCst) == before + clients.len());
         clients

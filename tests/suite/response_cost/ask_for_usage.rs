@@ -51,7 +51,7 @@ fn the_option_is_added_and_all_else_stays() {
 }
 
 #[test]
-fn what_does_not_stream_or_is_not_clear_stays() {
+fn bodies_that_do_not_stream_or_are_ambiguous_stay() {
     for body in [
         "",
         "{}",
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_edited_was_json_and_is_json(body in "[\\[\\]{}:,\" truefalsn]{0,20}", at in 0..100_usize) {
+    fn a_body_that_is_edited_was_json_and_is_json(body in "[\\[\\]{}:,\" truefalsn]{0,20}", at in 0..100_usize) {
         let text = r#"{"messages":[],"stream":true,"stream_options":{"include_usage":false,"x":1}}"#;
         let mut text = text.to_owned();
         text.insert_str(at.min(text.len()), &body);

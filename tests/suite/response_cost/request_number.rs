@@ -23,7 +23,7 @@ fn the_first_name_counts_times_the_number_of_responses() {
 }
 
 #[test]
-fn what_is_no_number_tells_nothing() {
+fn bodies_without_a_valid_number_have_no_cost() {
     for body in
         ["", "{}", "[]", "5", "{\"n\":3}", "max_tokens=5", "{\"max_tokens\":\"5\"}", "{\"max_tokens\":null}"]
     {

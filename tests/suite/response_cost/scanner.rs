@@ -452,7 +452,7 @@ fn gzip_may_have_a_checksum_of_its_header() {
 }
 
 #[test]
-fn what_is_flushed_is_found_at_once() {
+fn a_number_in_flushed_output_is_found_at_once() {
     for padding in (300_000..340_000).step_by(5_000) {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         write!(encoder, "{}{{\"usage\":{{\"total\":5}}}}", " ".repeat(padding)).unwrap();

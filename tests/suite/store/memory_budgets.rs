@@ -87,12 +87,7 @@ fn an_attack_on_the_memory_stays_within_the_container_and_frees_nobody() {
     for (part, budget) in BUDGETS {
         assert_eq!(start[part]["budget_bytes"], budget, "{start}");
     }
-    assert!(
-        tollgate
-            .log()
-            .iter()
-            .any(|line| line.contains("limits may take 16 MiB and evidence 13 MiB of 64 MiB"))
-    );
+    assert!(tollgate.has_logged(&["limits may take 16 MiB and evidence 13 MiB of 64 MiB"]));
 
     let limited = |n| {
         let from = address(9, n);

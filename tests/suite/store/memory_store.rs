@@ -183,7 +183,7 @@ fn a_limit_that_is_free_again_protects_nothing() {
 }
 
 #[test]
-fn what_is_over_leaves_before_anything_is_dropped() {
+fn expired_limits_leave_before_any_other_is_dropped() {
     let (short, long) = (policy("s", SlidingLog, &[(5, SECOND)]), policy("l", SlidingLog, &[(5, MINUTE)]));
     let (clock, store) = store(64);
     for i in 0..40 {

@@ -123,9 +123,7 @@ fn a_denial_of_one_identifier_takes_nothing_of_the_other(redis: &Deployment) {
 
 /// A request by `cc` that stays under way as long as it is held: its body does not come.
 fn under_way(tollgate: &Tollgate) -> Client {
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST /cc HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n");
-    client
+    Client::sending(tollgate.address, "POST /cc HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n")
 }
 
 fn every_key_reads_as_the_design_says_and_ends(redis: &Deployment) {

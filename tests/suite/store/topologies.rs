@@ -19,8 +19,8 @@ use crate::harness::{
 
 on_each_topology!(
     of_64_clients_at_two_instances_exactly_the_limit_passes_of_each_key,
-    what_a_denial_by_address_took_from_the_user_comes_back,
-    what_a_denial_by_user_took_from_the_address_comes_back,
+    a_denial_by_address_gives_back_its_units_of_the_user,
+    a_denial_by_user_gives_back_its_units_of_the_address,
 );
 
 on_own_servers!([sentinel cluster] a_primary_that_is_killed_under_load_is_replaced);
@@ -160,7 +160,7 @@ fn ask(tollgate: &Tollgate, address: &str, user: &str) -> bool {
     status == 200
 }
 
-fn what_a_denial_by_address_took_from_the_user_comes_back(redis: &Deployment) {
+fn a_denial_by_address_gives_back_its_units_of_the_user(redis: &Deployment) {
     let origin = Origin::ok();
     let both = instances(&origin, redis, "10s", BY_ADDRESS_AND_USER);
     let user = user_apart_from(redis, "203.0.113.7");
@@ -176,7 +176,7 @@ fn what_a_denial_by_address_took_from_the_user_comes_back(redis: &Deployment) {
     assert_eq!(elsewhere, 20 - 5, "the user has what the address took");
 }
 
-fn what_a_denial_by_user_took_from_the_address_comes_back(redis: &Deployment) {
+fn a_denial_by_user_gives_back_its_units_of_the_address(redis: &Deployment) {
     let origin = Origin::ok();
     let both = instances(&origin, redis, "10s", BY_ADDRESS_AND_USER);
     let user = user_apart_from(redis, "203.0.113.7");

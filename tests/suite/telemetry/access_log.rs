@@ -173,7 +173,7 @@ fn format_characters_reach_no_terminal() {
             "text" => r"ad\u{202e}nim\u{feff}\u{e0041}",
             _ => r"ad\u202enim\ufeff\udb40\udc41",
         };
-        eventually("the ban is logged", || tollgate.log().iter().any(|line| line.contains(escaped)));
+        eventually("the ban is logged", || tollgate.has_logged(&[escaped]));
         let listed = tollgate.command(&["bans"]).stdout;
         assert!(listed.contains(r"ad\u{202e}nim\u{feff}\u{e0041}"), "{listed}");
         let json = tollgate.command(&["bans", "--json"]).stdout;
@@ -184,7 +184,7 @@ fn format_characters_reach_no_terminal() {
 }
 
 #[test]
-fn what_was_denied_unmatched_or_refused_has_its_line() {
+fn denied_unmatched_and_refused_requests_have_their_lines() {
     let origin = Origin::ok();
     let tollgate = start(&origin, TO_FILE);
     get(tollgate.address, "/limited?1", &[]);
@@ -215,8 +215,7 @@ fn an_upstream_that_fails_and_a_client_that_leaves_have_their_lines() {
     });
     let tollgate = start(&origin, TO_FILE);
     assert_eq!(get(tollgate.address, "/break", &[]).status, 502);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /wait HTTP/1.1\r\nhost: a\r\n\r\n");
+    let client = Client::sending(tollgate.address, "GET /wait HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is under way", || origin.heads().iter().any(|head| head.starts_with("GET /wait")));
     drop(client);
     let lines = logged(&log_file(&tollgate), 2);

@@ -56,7 +56,7 @@ fn is_logged_once(tollgate: &Tollgate, level: &str, text: &str) {
 }
 
 #[test]
-fn what_is_served_is_in_the_status_on_the_page_and_in_metrics() {
+fn served_certificates_are_in_the_status_on_the_page_and_in_metrics() {
     let (origin, authority) = (Origin::ok(), Authority::new("an authority"));
     let api = authority.issue_for_days("api", &["API.example.com", "*.example.org", "192.0.2.7"], 100);
     let soon = authority.issue_for_days("soon", &["soon.example.com"], 10);

@@ -162,7 +162,7 @@ fn buckets_of_durations_add_up() {
 }
 
 #[test]
-fn what_clients_choose_is_no_label() {
+fn hosts_methods_and_paths_of_clients_are_no_labels() {
     let origin = Origin::ok();
     let tollgate = start(&origin);
     request(
@@ -205,9 +205,7 @@ fn endpoints_that_can_not_be_reached_are_seen() {
     let mut clients = Vec::new();
     eventually("it is tried again", || {
         // A client that gets to it waits for an answer in vain. If it went away, it might do so before it is tried.
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        clients.push(client);
+        clients.push(Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"));
         about(healthy, gone) == 1.0
     });
     drop(listener);

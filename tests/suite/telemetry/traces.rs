@@ -116,7 +116,7 @@ fn a_request_has_a_span_and_two_below_it() {
 }
 
 #[test]
-fn what_is_denied_or_goes_wrong_is_said() {
+fn denials_and_failures_are_in_the_span() {
     let origin = Origin::start(|conn| {
         while let Some(head) = conn.head()? {
             match head.split(' ').nth(1) {
@@ -166,8 +166,7 @@ fn what_is_denied_or_goes_wrong_is_said() {
 fn a_client_that_goes_away_ends_its_spans() {
     let (origin, collector) = (Origin::sink(), Collector::start());
     let tollgate = start(&origin, collector.address(), "100%", "");
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /wait HTTP/1.1\r\nhost: a\r\n\r\n");
+    let client = Client::sending(tollgate.address, "GET /wait HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is under way", || origin.received().concat().starts_with("GET "));
     drop(client);
     let spans = collector.wait_for(2);
@@ -231,7 +230,7 @@ fn a_stranger_decides_nothing() {
 }
 
 #[test]
-fn what_is_malformed_begins_anew() {
+fn a_malformed_traceparent_begins_a_new_trace() {
     let (origin, collector) = (Origin::echo(), Collector::start());
     let tollgate = start(&origin, collector.address(), "0%", TRUSTED);
     for malformed in ["00-0-0-01", &parent("01").to_uppercase(), "ff-00-00-01", ""] {
@@ -281,7 +280,7 @@ fn a_collector_that_is_away_costs_spans_alone() {
     for _ in 0..20 {
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     }
-    eventually("it is told", || tollgate.log().iter().any(|line| line.contains("traces can't be sent")));
+    eventually("it is told", || tollgate.has_logged(&["traces can't be sent"]));
     eventually("they are counted", || tollgate.metric("tollgate_spans_dropped_total") >= 40.0);
     let reports = tollgate.log().iter().filter(|line| line.contains("traces can't be sent")).count();
     assert_eq!(reports, 1, "{:#?}", tollgate.log());

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::upstream;
 use crate::harness::{
-    Authority, Client, Config, Http2Client, Origin, Reply, TlsConnector, Tollgate, file_name, get,
-    in_runtime, nobody, request,
+    Authority, Client, Config, Origin, Reply, TlsConnector, Tollgate, by_http2, file_name, get, nobody,
+    request,
 };
 
 /// An origin that answers its name, and sets a cookie of its own.
@@ -251,8 +251,7 @@ fn the_cookie_is_found_among_the_crumbs_of_http2() {
     let tollgate = Tollgate::start(upstream(&urls(&[&a, &b]), &format!("balance: round_robin, {STICKY}")));
     let first = get(tollgate.address, "/", &[]);
     let crumb = format!("tg_endpoint={}", cookie(&first).unwrap().0);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for _ in 0..4 {
             let fields = [("cookie", "x=1"), ("cookie", &*crumb), ("cookie", "y=2")];
             let reply = client.get("/", &fields).await.unwrap();

@@ -103,8 +103,7 @@ fn requests_in_flight_end_as_they_would_and_others_get_503_at_once_where_all_is_
         Ok(())
     });
     let tollgate = Tollgate::start(Config::new(&[slow.address], ""));
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("the request has come", || slow.heads().len() == 1);
     let refused = drain(&tollgate, &slow, &json!({}));
     assert_eq!(refused.status, 409);
@@ -117,9 +116,7 @@ fn requests_in_flight_end_as_they_would_and_others_get_503_at_once_where_all_is_
     let answer = client.reply();
     assert_eq!((answer.status, answer.text().as_str()), (200, "late"));
     eventually("its connection is closed", || slow.open_connections() == 0);
-    eventually("the log says so", || {
-        tollgate.log().iter().any(|line| line.contains("all endpoints of upstream origin are drained"))
-    });
+    eventually("the log says so", || tollgate.has_logged(&["all endpoints of upstream origin are drained"]));
     eventually("an outage is raised", || {
         let outages = tollgate.admin("GET", "/v1/status").json()["outages"].take();
         outages.as_array().unwrap().iter().any(|outage| outage["kind"] == "upstream")
@@ -306,7 +303,7 @@ fn drains_that_a_failover_loses_are_restored_and_others_followed() {
 
 /// Redis comes back from a file that knows the first drain and not what followed.
 #[test]
-fn what_redis_loses_of_its_drains_is_restored() {
+fn drains_made_after_the_last_save_are_restored_when_redis_comes_back() {
     let mut redis = Redis::start();
     let origins = [(); 3].map(|()| Origin::ok());
     let settings = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url());

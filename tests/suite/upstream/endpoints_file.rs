@@ -37,10 +37,6 @@ fn replace(file: &Path, text: &str) {
     fs::rename(new, file).unwrap();
 }
 
-fn has_logged(tollgate: &Tollgate, words: &[&str]) -> bool {
-    tollgate.log().iter().any(|line| words.iter().all(|word| line.contains(word)))
-}
-
 #[test]
 fn requests_follow_the_file_and_none_fails() {
     let origins = [Origin::ok(), Origin::ok(), Origin::ok()];
@@ -66,7 +62,7 @@ fn requests_follow_the_file_and_none_fails() {
     let samples = load.stop();
     let failed: Vec<_> = samples.iter().filter(|sample| sample.status != 200).collect();
     assert!(failed.is_empty(), "{failed:?}");
-    assert!(has_logged(&tollgate, &["upstream api: the endpoints in", "endpoints.yaml have changed"]));
+    assert!(tollgate.has_logged(&["upstream api: the endpoints in", "endpoints.yaml have changed"]));
 }
 
 #[test]
@@ -87,12 +83,12 @@ fn a_wrong_file_never_replaces_a_right_one() {
     for (text, error) in wrong {
         replace(&file, text);
         eventually(error, || {
-            has_logged(&tollgate, &["ERROR", "the previous contents stay in use", "endpoints.yaml", error])
+            tollgate.has_logged(&["ERROR", "the previous contents stay in use", "endpoints.yaml", error])
         });
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     }
     fs::remove_file(&file).unwrap();
-    eventually("it is gone", || has_logged(&tollgate, &["ERROR", "endpoints.yaml can't be read"]));
+    eventually("it is gone", || tollgate.has_logged(&["ERROR", "endpoints.yaml can't be read"]));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     fs::write(&file, format!("[{{\"url\": \"http://{}\"}}]", other.address)).unwrap();
     eventually("JSON, which is right", || {

@@ -107,7 +107,7 @@ fn an_endpoint_is_not_blamed_for_files_that_tollgate_cannot_open() {
         for _ in 0..100 {
             answers.push(others.send("GET", "/held", &[], true).await.unwrap());
         }
-        until("no file is left", || tollgate.log().iter().any(|line| line.contains(&why))).await;
+        until("no file is left", || tollgate.has_logged(&[&why])).await;
         // For several intervals of the check.
         tokio::time::sleep(Duration::from_millis(800)).await;
         let (last, _) = answers.pop().unwrap();
@@ -227,7 +227,7 @@ fn a_probe_that_hangs_fails_in_time_and_never_piles_up() {
 }
 
 #[test]
-fn what_is_no_response_fails_a_probe() {
+fn a_response_that_is_not_http_or_never_ends_fails_a_probe() {
     for (says, why) in [
         (&b"SSH-2.0-OpenSSH_9\r\n\r\n"[..], "its response is not HTTP/1.1"),
         (b"", "it closed the connection without a response"),
@@ -340,7 +340,7 @@ fn a_check_of_grpc_fails_where_tls_chooses_http_1() {
         format!("protocol: auto, tls: {{ ca: {} }}, health: {{ type: grpc }}", file_name(&authority.file()));
     let tollgate = Tollgate::start(upstream(&[url], &settings));
     let why = "it has chosen HTTP/1.1 in the TLS handshake, and gRPC needs HTTP/2";
-    eventually(why, || tollgate.log().iter().any(|line| line.contains("is unhealthy") && line.contains(why)));
+    eventually(why, || tollgate.has_logged(&["is unhealthy", why]));
 }
 
 /// A server with grpc.health.v1 that gives this answer for a service `shop.Cart`, and knows no other.

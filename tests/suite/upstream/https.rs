@@ -128,8 +128,7 @@ fn a_body_that_ends_with_the_connection_is_whole_only_if_tls_ends_in_order() {
             if is_cut_off { Err(std::io::ErrorKind::Other.into()) } else { Ok(()) }
         });
         let tollgate = before(origin.address, &authority, "");
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         let reply = client.try_reply();
         match is_cut_off {
             false => assert_eq!(reply.unwrap().body, b"all there is"),

@@ -15,7 +15,7 @@ use crate::harness::{
 
 #[track_caller]
 fn assert_logged(tollgate: &Tollgate, text: &str) {
-    eventually(text, || tollgate.log().iter().any(|line| line.contains(text)));
+    eventually(text, || tollgate.has_logged(&[text]));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_port_without_tls() {
 }
 
 #[test]
-fn nobody_there_and_nobody_answering() {
+fn a_port_that_refuses_and_one_that_closes_get_502() {
     let authority = Authority::new("ca");
     let nobody = crate::harness::nobody();
     let tollgate = before(nobody, &authority, "");
@@ -133,7 +133,7 @@ fn a_server_that_wants_a_certificate() {
 }
 
 #[test]
-fn nothing_in_common() {
+fn a_handshake_without_common_parameters_gets_502() {
     let authority = Authority::new("ca");
     let (chain, key) = authority.issue("origin", &["127.0.0.1"]).read();
     let mut provider = default_provider();

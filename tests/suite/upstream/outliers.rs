@@ -77,7 +77,7 @@ fn a_malformed_response_on_a_kept_connection_is_a_failure() {
 }
 
 #[test]
-fn what_an_endpoint_does_while_a_client_owes_its_body_is_no_failure() {
+fn an_endpoint_that_gives_up_on_a_slow_upload_is_not_counted_as_failed() {
     // Both are impatient with uploads that are slow.
     let impatient = |answer: &'static [u8]| {
         Origin::start(move |conn| {
@@ -107,9 +107,10 @@ fn what_an_endpoint_does_while_a_client_owes_its_body_is_no_failure() {
         // Neither is what `total` breaks off.
         let slow: Vec<_> = (0..6)
             .map(|_| {
-                let mut client = Client::connect(tollgate.address);
-                client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx");
-                client
+                Client::sending(
+                    tollgate.address,
+                    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx",
+                )
             })
             .collect();
         for mut client in slow {

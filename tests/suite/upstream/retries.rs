@@ -88,7 +88,7 @@ fn a_try_that_fails_for_a_reason_that_is_named_is_followed_by_another_one() {
 }
 
 #[test]
-fn what_is_not_named_is_not_retried() {
+fn failures_that_when_does_not_name_are_not_retried() {
     let (unavailable, hanging, origin) = (answering("503 Service Unavailable"), Origin::sink(), Origin::ok());
     for (failing, settings, status) in [
         (unavailable.address, "retry: { when: [connect, refused, 502, 504, timeout] }", 503),
@@ -108,7 +108,7 @@ fn what_is_not_named_is_not_retried() {
 const ALL: &str = "retry: { max: 3, when: [connect, refused, 502, 503, 504, timeout] }";
 
 #[test]
-fn what_the_upstream_may_have_processed_is_repeated_only_where_that_is_safe() {
+fn a_request_that_the_upstream_may_have_processed_is_repeated_only_where_that_is_safe() {
     // Answers 503, closes, or hangs, as it is asked to.
     let handle = |conn: &mut Conn| {
         let head = conn.head()?.unwrap_or_default();
@@ -248,7 +248,7 @@ routes:
 }
 
 #[test]
-fn what_http2_says_not_to_have_processed_is_sent_to_another_endpoint_whatever_the_method() {
+fn a_stream_that_http2_refuses_goes_to_another_endpoint_whatever_the_method() {
     let refusing = Http2Origin::start(|mut exchange| async move {
         exchange.answer.send_reset(h2::Reason::REFUSED_STREAM);
         Ok(())
@@ -329,11 +329,7 @@ routes:
     };
     timed_out("GET", b"");
     timed_out("POST", &[b'x'; 20_000]);
-    let _held = [(); 2].map(|()| {
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
-        client
-    });
+    let _held = [(); 2].map(|()| Client::sending(tollgate.address, "GET /held HTTP/1.1\r\nhost: a\r\n\r\n"));
     eventually("all connections are taken", || hanging.open_connections() == 2);
     timed_out("GET", b"");
     assert_eq!(hanging.connections(), 4);
@@ -405,8 +401,7 @@ fn a_request_that_is_retried_takes_its_place_once(redis: Option<&Deployment>) {
     let tollgate =
         started(&[busy.address, held.address], "policies: [one], retry: { when: [503] }", &policies);
     for turn in 1..=3 {
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         eventually("it is at the second endpoint", || held.heads().len() == turn);
         assert_eq!(tollgate.metric("tollgate_leases"), 1.0);
         assert_eq!(get(tollgate.address, "/", &[]).status, 429, "its place is taken");

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use super::http2::until;
 use crate::harness::{
-    Client, Config, Http2Client, Http2Origin, Origin, Running, Tollgate, get, haproxy, in_runtime, nginx,
-    nobody, read, request, send_body,
+    Client, Config, Http2Client, Http2Origin, Origin, Running, Tollgate, by_http2, get, haproxy, in_runtime,
+    nginx, nobody, read, request, send_body,
 };
 
 /// The address of a client that does nothing wrong.
@@ -115,11 +115,10 @@ fn fatal() -> (Http2Origin, watch::Sender<bool>) {
 }
 
 #[test]
-fn what_a_connection_died_under_is_never_repeated_on_one_that_others_share() {
+fn a_request_that_kills_its_connection_is_never_repeated_on_a_shared_one() {
     let (origin, release) = fatal();
     let tollgate = before(origin.address, "outlier: { failures: 1 }", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(client.send("GET", "/held", &[], true).await.unwrap().0);
@@ -140,7 +139,7 @@ fn what_a_connection_died_under_is_never_repeated_on_one_that_others_share() {
         connections.dedup();
         assert_eq!(connections.len(), 3, "{connections:?}");
     });
-    assert!(!tollgate.log().iter().any(|line| line.contains("ejected")));
+    assert!(!tollgate.has_logged(&["ejected"]));
 }
 
 /// An endpoint that closes connections with too many resets, as Tollgate itself does: its origin answers `/long` bit by bit, and
@@ -201,9 +200,10 @@ fn connections_that_clients_close_leave_the_others_of_their_connection_alone() {
     for _ in 0..30 {
         let clients: Vec<_> = (0..25)
             .map(|_| {
-                let mut client = Client::connect(tollgate.address);
-                client.send("POST /never HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbegun");
-                client
+                Client::sending(
+                    tollgate.address,
+                    "POST /never HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbegun",
+                )
             })
             .collect();
         clients.iter().for_each(Client::wait_until_read);
@@ -217,8 +217,7 @@ fn deadlines_of_calls_leave_the_others_of_their_connection_alone() {
     let (_origin, endpoint) = guarded();
     let tollgate = before(endpoint.address, CANCELLING, "");
     let mut long = long_response(&tollgate, "/long");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let fields = [("content-type", "application/grpc"), ("te", "trailers"), ("grpc-timeout", "30m")];
         for _ in 0..12 {
             let mut answers = Vec::new();
@@ -250,8 +249,7 @@ fn resets_beyond_what_a_connection_may_have_wait_on_it_while_others_go_on_elsewh
         }
     });
     let tollgate = before(origin.address, "", "trusted_proxies: [127.0.0.1]\n");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let held = client.send("GET", "/held", &[], true).await.unwrap().0;
         // Of many addresses, so that none of them is to blame alone.
         for number in 0..240 {
@@ -281,8 +279,7 @@ fn uploads_that_an_endpoint_does_not_read_hold_no_other_up() {
         exchange.respond(200, &[], body.len().to_string().as_bytes())
     });
     let tollgate = before(origin.address, "timeouts: { response: 120s }", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut uploads = Vec::new();
         for _ in 0..10 {
             let (answer, mut body) = client.send("POST", "/unread", &[], false).await.unwrap();

@@ -106,7 +106,7 @@ fn nothing_is_cut_off_and_everything_can_be_read_at_any_width_in_both_themes() {
 }
 
 #[test]
-fn what_is_no_prefix_is_told_beside_its_field_and_the_list_stays() {
+fn an_invalid_prefix_is_an_error_beside_its_field_and_the_list_stays() {
     let origin = Origin::ok();
     let (tollgate, _) = troubled(&origin);
     bring_about(&tollgate);

@@ -46,7 +46,7 @@ fn a_link_on_another_site_works_for_a_signed_in_operator() {
 }
 
 #[test]
-fn nobody_is_led_elsewhere() {
+fn the_sign_in_leads_to_no_other_site() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
     for next in

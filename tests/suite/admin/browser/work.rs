@@ -135,7 +135,7 @@ fn a_user_is_found_behind_an_address_and_banned() {
 }
 
 #[test]
-fn how_things_stand_is_counted_on() {
+fn the_number_of_blocked_addresses_changes_by_itself() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
     let browser = Browser::open(tollgate.admin, "/");

@@ -48,8 +48,7 @@ fn the_admin_port_is_the_new_process() {
     let started = || service.0.admin("GET", "/v1/status").json()["started"].as_str().unwrap().to_owned();
     let before = started();
     // Holds the old process, whose port would answer still.
-    let mut slow = Client::connect(service.0.address);
-    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut slow = Client::sending(service.0.address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is on its way", || !origin.heads().is_empty());
     service.hand_over();
     for _ in 0..20 {
@@ -158,8 +157,7 @@ fn a_binary_that_was_called_by_its_name_is_found() {
 fn two_signals_end_the_old_process_at_once() {
     let origin = origin();
     let mut service = start(Config::new(&[origin.address], "shutdown: { drain: 1h }\n"));
-    let mut slow = Client::connect(service.0.address);
-    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    let _slow = Client::sending(service.0.address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is on its way", || !origin.heads().is_empty());
     service.hand_over();
     service.0.signal("TERM");

@@ -101,8 +101,7 @@ fn nothing_is_lost(origin: &Origin, mut service: Service) {
     let mut slow = Vec::new();
     for _ in 0..2 {
         clients.ask(200);
-        let mut client = Client::connect(address);
-        client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+        let client = Client::sending(address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
         let waiting = |head: &String| head.starts_with("GET /slow ");
         eventually("the slow request is on its way", || {
             origin.heads().iter().filter(|head| waiting(head)).count() > slow.len()

@@ -101,7 +101,7 @@ fn a_signal_does_the_same() {
     let tollgate = start(&yaml("1/1h"));
     fs::write(file(&tollgate), yaml("2/1h")).unwrap();
     tollgate.signal("HUP");
-    let logged = |what: &str| tollgate.log().iter().any(|line| line.contains(what));
+    let logged = |what: &str| tollgate.has_logged(&[what]);
     eventually("it was read again", || logged("configuration reloaded"));
     let statuses: Vec<_> = (0..3).map(|_| get(tollgate.address, "/", &[]).status).collect();
     assert_eq!(statuses, [200, 200, 429]);

@@ -87,7 +87,7 @@ fn a_limit_of_concurrency_is_shown_as_so_many_at_a_time() {
     assert!(explained.stdout.contains("2 at a time"), "{}{}", explained.stdout, explained.stderr);
     let changed = words(&reload(&tollgate, &concurrency("limit: 3, lease: 90s")), "changed");
     assert_eq!(changed, ["policy p: lease 1m → 90s", "policy p: limits 2 at a time → 3 at a time"]);
-    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains("3 at a time")));
+    eventually("it is logged", || tollgate.has_logged(&["3 at a time"]));
 }
 
 #[test]
@@ -137,13 +137,11 @@ fn a_lease_taken_under_the_old_configuration_counts_under_the_new_one_until_it_i
                 tollgate.admin("GET", "/v1/status").json()["store"]["role"] == "master"
             });
         }
-        let mut first = Client::connect(tollgate.address);
-        first.send("GET /first HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut first = Client::sending(tollgate.address, "GET /first HTTP/1.1\r\nhost: a\r\n\r\n");
         eventually("it is under way", || origin.heads().len() == 1);
         reload(&tollgate, &yaml(2));
         assert_eq!(tollgate.metric("tollgate_leases"), 1.0);
-        let mut second = Client::connect(tollgate.address);
-        second.send("GET /second HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut second = Client::sending(tollgate.address, "GET /second HTTP/1.1\r\nhost: a\r\n\r\n");
         eventually("it is under way, too", || origin.heads().len() == 2);
         assert_eq!(get(tollgate.address, "/third", &[]).status, 429);
         reload(&tollgate, &yaml(1));
@@ -154,8 +152,7 @@ fn a_lease_taken_under_the_old_configuration_counts_under_the_new_one_until_it_i
         if let Some(redis) = &redis {
             eventually("in Redis as well", || !redis.keys().iter().any(|key| key.ends_with(":p:cc.1m")));
         }
-        let mut third = Client::connect(tollgate.address);
-        third.send("GET /third HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut third = Client::sending(tollgate.address, "GET /third HTTP/1.1\r\nhost: a\r\n\r\n");
         eventually("there is a place", || origin.heads().len() == 3);
         origin.resume();
         assert_eq!(third.reply().status, 200);

@@ -30,8 +30,7 @@ fn a_name_counts_on_whatever_its_place_and_what_is_gone_stays() {
     for path in ["/a/1", "/a/2", "/b/1"] {
         assert_eq!(get(tollgate.address, path, &[]).status, 200);
     }
-    let mut slow = Client::connect(tollgate.address);
-    slow.send("GET /a/slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut slow = Client::sending(tollgate.address, "GET /a/slow HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is under way", || origin.heads().len() == 4);
     eventually("all others are counted", || requests(&tollgate, "/a/*") + requests(&tollgate, "/b/*") == 3.0);
 

@@ -20,13 +20,12 @@ fn patient(name: &'static str) -> Origin {
 }
 
 #[test]
-fn what_is_under_way_ends_where_it_began_and_kept_connections_go_on_elsewhere() {
+fn requests_under_way_end_at_the_old_upstream_and_kept_connections_go_on_at_the_new_one() {
     let (old, new) = (patient("old"), patient("new"));
     let tollgate = start(&plain(old.address, ""));
     let mut kept = Client::connect(tollgate.address);
     assert_eq!(kept.request("GET", "/", &[], b"").text(), "old");
-    let mut slow = Client::connect(tollgate.address);
-    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut slow = Client::sending(tollgate.address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     // Its body is half sent, too.
     let mut upload = Client::connect(tollgate.address);
     upload.send("POST /up HTTP/1.1\r\nhost: a\r\ncontent-length: 20000\r\n\r\nab");
@@ -105,7 +104,7 @@ fn routes_and_upstreams_come_and_go() {
 }
 
 #[test]
-fn who_is_trusted_and_how_addresses_are_called_changes_on_kept_connections() {
+fn trusted_proxies_and_forwarded_fields_change_on_kept_connections() {
     let origin = Origin::echo();
     let tollgate = start(&plain(origin.address, ""));
     let mut client = Client::connect(tollgate.address);

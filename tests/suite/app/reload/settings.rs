@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
+fn settings_that_need_a_restart_are_listed_with_both_values_and_the_others_apply() {
     let origin = Origin::ok();
     let tollgate = start(&plain(origin.address, ""));
     let hash = || tollgate.admin("GET", "/v1/status").json()["configuration"]["hash"].clone();
@@ -46,7 +46,7 @@ fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
         ]
     );
     assert!(!answer.to_string().contains("hush") && !answer.to_string().contains("pass-word"));
-    let logged = |what: &str| tollgate.log().iter().any(|line| line.contains(what));
+    let logged = |what: &str| tollgate.has_logged(&[what]);
     eventually("it is in the log", || logged("needs a restart: log.level: debug"));
     assert!(!logged("hush") && !logged("pass-word"));
     assert!(get(tollgate.address, "/", &[]).header("x-id").is_some());
@@ -59,7 +59,7 @@ fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
 }
 
 #[test]
-fn what_came_from_files_is_compared_and_never_shown() {
+fn values_from_files_are_compared_and_never_shown() {
     let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
     let secrets = directory.path().join("secret");
     let inserted = format!("${{file:{}}}", secrets.display());
@@ -93,7 +93,7 @@ fn what_came_from_files_is_compared_and_never_shown() {
     let explained = ["/hook/s3cret-two", "/named/s3cret-two", "/nowhere"].map(|path| {
         tollgate.command(&["explain", &format!("http://h{path}"), "--json"]).stdout.replace(path, "")
     });
-    eventually("it is in the log", || tollgate.log().iter().any(|line| line.contains("request_id: ")));
+    eventually("it is in the log", || tollgate.has_logged(&["request_id: "]));
     let log = tollgate.log().join("\n");
     for text in shown.iter().chain(&explained).chain([&answer.to_string(), &log]) {
         assert!(!text.contains("s3cret"), "{text}");

@@ -82,7 +82,7 @@ fn checks_of_services_name_their_host() {
 }
 
 #[test]
-fn who_is_left_without_an_answer_is_refused() {
+fn a_silent_drop_becomes_a_refusal() {
     let origin = Origin::start(|conn| {
         while conn.head()?.is_some() {
             conn.answer("200 OK", &[], b"service")?;

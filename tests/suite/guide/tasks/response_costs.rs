@@ -247,7 +247,7 @@ fn tokens() {
 }
 
 #[test]
-fn what_tokens_are_charged() {
+fn tokens_are_charged_as_the_page_says() {
     let mut task = Task::start("limit-tokens", "prompt: estimate", &[LOG], as_told());
     let request = task.request("KEY", COMPLETIONS, ASKS_400);
     assert_eq!(request.costs(&[USED_7]), [408, 7]);
@@ -484,7 +484,7 @@ fn where_points_may_stand() {
 }
 
 #[test]
-fn what_points_are_charged() {
+fn points_are_charged_as_the_page_says() {
     let mut task = Task::start("graphql-points", "extensions.cost.actual }", &[LOG], as_told());
     let query = task.query("ann");
     assert_eq!(query.costs(&[]), [50, 50]);

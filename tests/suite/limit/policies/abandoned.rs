@@ -17,9 +17,9 @@ use crate::harness::{
 on_each_store!(
     no_more_are_worked_on_than_the_limit_allows,
     no_more_are_done_than_are_counted,
-    what_the_answer_does_not_cost_is_refunded,
-    what_is_not_answered_is_charged,
-    what_never_reached_the_origin_costs_nothing,
+    an_abandoned_request_whose_answer_does_not_count_is_refunded,
+    a_request_without_an_answer_is_charged,
+    a_request_that_never_reached_the_origin_costs_nothing,
     a_lease_is_held_for_a_moment_when_an_answer_is_broken_off,
 );
 
@@ -124,7 +124,7 @@ fn no_more_are_done_than_are_counted(redis: Option<&Deployment>) {
     assert_eq!((work.done.load(SeqCst), work.now.load(SeqCst)), (3, 0));
 }
 
-fn what_the_answer_does_not_cost_is_refunded(redis: Option<&Deployment>) {
+fn an_abandoned_request_whose_answer_does_not_count_is_refunded(redis: Option<&Deployment>) {
     let (origin, work) = working();
     let policy = "failures: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
     let tollgate = start_patient(&origin, redis, policy);
@@ -134,7 +134,7 @@ fn what_the_answer_does_not_cost_is_refunded(redis: Option<&Deployment>) {
     eventually("no guess has failed", || get(tollgate.address, "/", &[]).status == 200);
 }
 
-fn what_is_not_answered_is_charged(redis: Option<&Deployment>) {
+fn a_request_without_an_answer_is_charged(redis: Option<&Deployment>) {
     let origin = Origin::start(|conn| {
         match conn.head()?.unwrap_or_default().split(' ').nth(1) {
             Some("/never") => drop(conn.closed()),
@@ -169,7 +169,7 @@ fn what_is_not_answered_is_charged(redis: Option<&Deployment>) {
     counted("/garbage", Some(502));
 }
 
-fn what_never_reached_the_origin_costs_nothing(redis: Option<&Deployment>) {
+fn a_request_that_never_reached_the_origin_costs_nothing(redis: Option<&Deployment>) {
     let store = redis.map_or_else(String::new, |redis| {
         format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings())
     });
@@ -211,8 +211,7 @@ fn a_lease_is_held_for_a_moment_when_an_answer_is_broken_off(redis: Option<&Depl
         Ok(())
     });
     let tollgate = start(&origin, redis, &["one: { algorithm: concurrency, key: ip, limit: 1 }"], "");
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /half HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET /half HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
     client.reset();
     closed.wait();
@@ -253,8 +252,7 @@ routes: [{{ path: /*, upstream: origin }}]
     )));
     let clients: Vec<_> = (0..4)
         .map(|nth| {
-            let mut client = Client::connect(tollgate.address);
-            client.send("GET /never HTTP/1.1\r\nhost: a\r\n\r\n");
+            let client = Client::sending(tollgate.address, "GET /never HTTP/1.1\r\nhost: a\r\n\r\n");
             eventually("it is under way", || origin.heads().len() == nth + 1);
             client
         })
@@ -270,8 +268,7 @@ routes: [{{ path: /*, upstream: origin }}]
 fn a_drain_does_not_wait_for_abandoned_requests() {
     let origin = Origin::sink();
     let mut tollgate = start(&origin, None, &["one: { algorithm: concurrency, key: ip, limit: 1 }"], "");
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is under way", || tollgate.metric("tollgate_leases") == 1.0);
     client.reset();
     eventually("its client has gone", || tollgate.metric("tollgate_connections ") == 0.0);

@@ -91,7 +91,7 @@ fn no_more_wait_than_come_out_in_time(redis: Option<&Deployment>) {
 
 /// Neither what a client may take nor what an upstream may take is about this time; nor does a drain cut it off.
 #[test]
-fn who_waits_is_cut_off_by_no_other_bound() {
+fn a_delayed_request_is_cut_off_by_no_timeout_and_no_drain() {
     let (origin, _) = watched();
     let policy = "p: { algorithm: gcra, key: ip, limit: 60/1m, burst: 1, delay: 5s }";
     let rest = "client_limits: { header_timeout: 300ms, idle_timeout: 300ms }\n";

@@ -5,7 +5,7 @@ use crate::harness::{Client, Deployment, Origin, get};
 
 on_each_store!(
     one_user_too_many_is_denied_and_known_users_pass,
-    nobody_in_particular_is_skipped_counted_as_an_address_or_denied,
+    a_request_without_a_user_is_skipped_counted_by_address_or_denied,
 );
 
 fn policy(rest: &str) -> String {
@@ -41,7 +41,7 @@ fn one_user_too_many_is_denied_and_known_users_pass(redis: Option<&Deployment>) 
     }
 }
 
-fn nobody_in_particular_is_skipped_counted_as_an_address_or_denied(redis: Option<&Deployment>) {
+fn a_request_without_a_user_is_skipped_counted_by_address_or_denied(redis: Option<&Deployment>) {
     for (missing, status, told) in [("skip", 200, false), ("ip", 200, true), ("deny", 429, false)] {
         let origin = Origin::ok();
         let policy = policy(&format!(", missing: {missing}"));

@@ -2,14 +2,13 @@
 
 use super::{ANYONE, TRUSTED, on_each_store, start};
 use crate::harness::{
-    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, get, get_from, in_runtime, read,
-    request,
+    Client, Config, Deployment, Origin, Tollgate, by_http2, eventually, get, get_from, read, request,
 };
 
 on_each_store!(
     a_fixed_cost_is_taken_at_once,
     a_trusted_proxy_tells_the_cost_and_nobody_else,
-    who_is_exempt_is_not_counted,
+    exempt_requests_are_not_counted,
     overrides_have_limits_of_their_own_under_the_same_name,
     evidence_shows_the_limits_that_hold_for_the_address,
     a_denial_that_is_remembered_is_no_denial_of_an_override,
@@ -55,7 +54,7 @@ fn a_trusted_proxy_tells_the_cost_and_nobody_else(redis: Option<&Deployment>) {
     assert_eq!(before - remaining(&believed, &[]).unwrap(), 4);
 }
 
-fn who_is_exempt_is_not_counted(redis: Option<&Deployment>) {
+fn exempt_requests_are_not_counted(redis: Option<&Deployment>) {
     const POLICY: &str = "p: { algorithm: single_counter, key: global, limit: 1/1h, exempt: [127.0.0.7, \
                           'user:monitor', 'header:x-plan=internal'] }";
     let origin = Origin::ok();
@@ -199,8 +198,7 @@ fn only_what_a_browser_sends_as_a_preflight_is_free(redis: Option<&Deployment>) 
     let mut client = Client::connect(tollgate.address);
     client.send("OPTIONS / HTTP/1.1\r\nhost: a\r\norigin: https://app.example\r\naccess-control-request-method: PUT\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n");
     assert!(client.reply().header("ratelimit").is_some(), "a body of unknown length");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for has_body in [false, true] {
             let (answer, mut body) = client.send("OPTIONS", "/", &[ORIGIN, PUT], !has_body).await.unwrap();
             if has_body {

@@ -17,11 +17,7 @@ const POLICY: &str = "many: { algorithm: concurrency, key: global, limit: 2000, 
 const KEY: &str = "ratelimit:{global}:many:cc.6s";
 
 fn begin(tollgate: &Tollgate, clients: usize) -> Vec<Client> {
-    let begun = (0..clients).map(|_| {
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        client
-    });
+    let begun = (0..clients).map(|_| Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"));
     begun.collect()
 }
 

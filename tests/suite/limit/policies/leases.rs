@@ -23,7 +23,7 @@ on_each_store!(
 
 on_each_topology!(
     an_instance_that_drains_gives_its_places_back_when_its_requests_end,
-    what_the_end_of_the_drain_breaks_off_gives_its_places_back,
+    requests_that_the_end_of_the_drain_breaks_off_give_their_places_back,
 );
 on_own_servers!(
     a_client_that_leaves_while_the_store_is_asked_keeps_nothing,
@@ -80,11 +80,7 @@ fn comes_back(tollgate: &Tollgate, what: &str, comes_back: impl FnOnce()) {
 #[track_caller]
 fn begin(tollgate: &Tollgate, origin: &Origin, path: &str) -> Client {
     let before = origin.heads().len();
-    let send = || {
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
-        client
-    };
+    let send = || Client::sending(tollgate.address, format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
     let mut client = send();
     eventually("it is under way", || {
         let is_answered = client.has_something_to_read();
@@ -244,7 +240,7 @@ fn an_instance_that_drains_gives_its_places_back_when_its_requests_end(redis: &D
     assert_eq!(get(other.address, "/", &[]).status, 200);
 }
 
-fn what_the_end_of_the_drain_breaks_off_gives_its_places_back(redis: &Deployment) {
+fn requests_that_the_end_of_the_drain_breaks_off_give_their_places_back(redis: &Deployment) {
     let origin = slow();
     for (drain, signals, code) in [("300ms", 1, 0), ("1h", 2, 1)] {
         let mut tollgate = start(&origin, Some(redis), &[ONE], &format!("shutdown: {{ drain: {drain} }}\n"));
@@ -264,7 +260,7 @@ fn what_the_end_of_the_drain_breaks_off_gives_its_places_back(redis: &Deployment
 }
 
 #[test]
-fn what_is_not_given_back_at_once_is_tried_again_before_the_process_ends() {
+fn a_lease_that_cannot_be_given_back_is_tried_again_before_the_process_ends() {
     let (origin, redis) = (slow(), Redis::start());
     let relay = Relay::to(redis.port);
     let mut tollgate = with_breaker(&origin, &format!("url: \"{}\"", relay.url()), "failures: 1000");

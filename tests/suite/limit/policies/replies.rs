@@ -43,7 +43,7 @@ fn a_status_alone_comes_with_problem_details_of_it() {
 }
 
 #[test]
-fn what_never_fits_has_no_time_to_come_back() {
+fn a_denied_cost_above_the_limit_has_no_retry_after() {
     let origin = Origin::ok();
     let policy = "p: { algorithm: single_counter, key: ip, limit: 5/1h, cost: { header: x-cost, max: 9 }, reply: { \
                   body: 'after {{retry_after}}' } }";

@@ -99,7 +99,7 @@ fn a_delay_in_shadow_holds_nobody_and_says_for_how_long_it_would(redis: Option<&
 }
 
 #[test]
-fn what_a_shadow_policy_demands_may_be_missing() {
+fn a_request_without_the_key_of_a_shadow_policy_passes() {
     let origin = Origin::ok();
     let policy = "p: { algorithm: single_counter, key: user, limit: 5/1h, missing: deny, mode: shadow }";
     let tollgate = start(&origin, None, &[policy], &format!("{ANYONE}{LOG}"));

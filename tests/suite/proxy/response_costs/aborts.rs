@@ -4,7 +4,7 @@ use super::{
     EVENTS, answer_cost, chunk, chunked_head, left_in, logged, one_policy, path_of, settles, start, units,
     used, whole,
 };
-use crate::harness::{Client, Deployment, Http2Client, Origin, Tollgate, becomes, in_runtime, on_each_store};
+use crate::harness::{Client, Deployment, Origin, Tollgate, becomes, by_http2, on_each_store};
 
 /// Requests whose clients have left, as far as Tollgate has noticed.
 fn missed(tollgate: &Tollgate) -> usize {
@@ -49,12 +49,11 @@ fn the_response_is_waited_for_when_the_client_leaves_before_its_head(redis: Opti
     assert_eq!((found.charged, found.refunded, found.excess, found.missing), (2_142, 158, 1_900, 0));
 }
 
-fn so_it_is_when_a_client_of_http2_resets_its_stream(redis: Option<&Deployment>) {
+fn the_response_is_waited_for_when_a_client_of_http2_resets_its_stream(redis: Option<&Deployment>) {
     let origin = waiting();
     let tollgate =
         start(redis, origin.address, &one_policy(10_000, "response: { json: cost }, reserve: 100"));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for (nth, cost) in [7, 900].into_iter().enumerate() {
             let user = format!("user-{cost}");
             let sent = client.send("GET", &format!("/{cost}"), &[("x-user", &user)], true).await.unwrap();
@@ -73,7 +72,7 @@ fn so_it_is_when_a_client_of_http2_resets_its_stream(redis: Option<&Deployment>)
 
 on_each_store!(
     the_response_is_waited_for_when_the_client_leaves_before_its_head,
-    so_it_is_when_a_client_of_http2_resets_its_stream,
+    the_response_is_waited_for_when_a_client_of_http2_resets_its_stream,
 );
 
 #[test]
@@ -126,7 +125,7 @@ fn stalling() -> Origin {
 const STREAMS: [(usize, usize, u64); 5] =
     [(2, 1, 100), (400, 3, 100), (404, 0, 101), (100, 400, 125), (40_000, 8_001, 12_000)];
 
-fn a_client_that_leaves_amid_a_stream_pays_what_has_passed(redis: Option<&Deployment>) {
+fn a_client_that_leaves_amid_a_stream_pays_for_the_part_that_passed(redis: Option<&Deployment>) {
     let origin = stalling();
     let tollgate = start(redis, origin.address, &one_policy(1_000_000, "response: openai, reserve: 100"));
     for (nth, (passed, sent, cost)) in STREAMS.into_iter().enumerate() {
@@ -157,11 +156,10 @@ fn assert_charged(tollgate: &Tollgate, nth: usize, cost: u64) {
     assert_eq!(logged(tollgate)[nth], (Some(100), Some(cost)));
 }
 
-fn so_does_a_client_of_http2(redis: Option<&Deployment>) {
+fn a_client_of_http2_that_leaves_amid_a_stream_pays_for_the_part_that_passed(redis: Option<&Deployment>) {
     let origin = stalling();
     let tollgate = start(redis, origin.address, &one_policy(1_000_000, "response: openai, reserve: 100"));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for (nth, (passed, sent, cost)) in STREAMS.into_iter().enumerate() {
             let user = format!("user-{passed}");
             let length = sent.to_string();
@@ -190,7 +188,10 @@ fn so_does_a_client_of_http2(redis: Option<&Deployment>) {
     });
 }
 
-on_each_store!(a_client_that_leaves_amid_a_stream_pays_what_has_passed, so_does_a_client_of_http2);
+on_each_store!(
+    a_client_that_leaves_amid_a_stream_pays_for_the_part_that_passed,
+    a_client_of_http2_that_leaves_amid_a_stream_pays_for_the_part_that_passed
+);
 
 #[test]
 fn a_faulty_number_of_a_stream_that_is_left_costs_one_limit_more_at_most() {

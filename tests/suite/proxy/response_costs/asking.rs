@@ -9,8 +9,8 @@ use super::{
     start_with, units, with_fields,
 };
 use crate::harness::{
-    Client, Deployment, Http2Client, Http2Origin, Origin, Reply, Tollgate, becomes, in_runtime,
-    on_each_store, read, send_body,
+    Client, Deployment, Http2Origin, Origin, Reply, Tollgate, becomes, by_http2, on_each_store, read,
+    send_body,
 };
 
 const COST: &str = "response: { preset: openai, ask: true }, reserve: 100";
@@ -213,8 +213,7 @@ fn over_http2_it_is_the_same() {
         true => r#"{"messages":[],"stream":true,"stream_options":{"include_usage":true}}"#,
         false => ASKS,
     };
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for (nth, (path, is_asked)) in
             [("/", false), ("/length", false), ("/", true), ("/length", true)].into_iter().enumerate()
         {
@@ -255,9 +254,9 @@ fn a_client_that_leaves_still_pays_for_the_usage_that_it_does_not_see() {
     let tollgate = start(None, origin.address, &one_policy(100_000, COST));
     let mut client = Client::connect(tollgate.address);
     client.send(format!(
-        "POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{ASKS}",
-        ASKS.len()
-    ));
+            "POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{ASKS}",
+            ASKS.len()
+        ));
     client.head();
     assert_eq!(client.chunk().unwrap().unwrap(), BEFORE.as_bytes());
     drop(client);

@@ -4,8 +4,7 @@ use std::io;
 
 use super::{ask, left, left_in, logged, path_of, settles, start, units, used};
 use crate::harness::{
-    Client, Conn, Deployment, Http2Client, Origin, Tollgate, becomes, eventually, get, in_runtime,
-    on_each_store, request,
+    Client, Conn, Deployment, Origin, Tollgate, becomes, by_http2, eventually, get, on_each_store, request,
 };
 
 const MIB: u64 = 1 << 20;
@@ -149,8 +148,7 @@ on_each_store!(
 fn clients_of_http2_are_charged_alike() {
     let origin = in_parts();
     let tollgate = start(None, origin.address, POLICIES);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut spent = 0;
         for length in [0, 1, MIB + 1, 100] {
             let reply = client.get(&format!("/{length}"), &[("x-user", "ann")]).await.unwrap();

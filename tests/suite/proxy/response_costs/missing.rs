@@ -144,7 +144,7 @@ fn an_upstream_that_closes_before_its_head_costs_what_was_reserved() {
 }
 
 #[test]
-fn what_breaks_off_costs_at_least_what_was_reserved_and_what_has_passed() {
+fn a_response_that_breaks_off_costs_at_least_the_reservation_and_what_has_passed() {
     let origin = Origin::start(|conn| {
         let head = conn.head()?.unwrap();
         conn.skip_body(&head)?;

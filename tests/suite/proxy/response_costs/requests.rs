@@ -2,7 +2,7 @@
 
 use super::{ask, left, left_in, logged, one_policy, path_of, settles, start, units, used, with_fields};
 use crate::harness::{
-    Client, Deployment, Http2Client, Origin, becomes, eventually, in_runtime, on_each_store, read, request,
+    Client, Deployment, Origin, becomes, by_http2, eventually, on_each_store, read, request,
 };
 
 const LIMIT: u64 = 1_000_000;
@@ -145,8 +145,7 @@ fn bodies_of_every_size_and_framing_arrive_whole() {
 fn a_body_that_trickles_in_chunks_is_read_before_a_connection_is_taken() {
     let origin = reflecting();
     let tollgate = start(None, origin.address, POLICIES);
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\n");
+    let mut client = Client::sending(tollgate.address, "POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\n");
     client.send("content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
     for piece in [r#"{"max"#, "_tok", r#"ens":4"#, "5}"] {
         client.send(super::chunk(piece)).wait_until_read();
@@ -181,8 +180,7 @@ fn a_client_that_waits_to_be_asked_is_asked() {
 fn clients_of_http2_reserve_alike() {
     let origin = reflecting();
     let tollgate = start(None, origin.address, POLICIES);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         for (length, reserved) in [(0, 60), (900, 60), (1_100, 1_000), (60_000, 1_000)] {
             for has_length in [false, true] {
                 let body = format!(r#"{{"max_tokens":60,"x":"{}"}}"#, "x".repeat(length));

@@ -9,9 +9,7 @@ use super::{
     EVENTS, JSON, Units, answer_cost, ask, chunk, chunked_head, costing_as_asked, in_chunks, left, left_in,
     one_policy, path_of, settles, start, units, used, whole, with_fields,
 };
-use crate::harness::{
-    Client, Conn, Deployment, Http2Client, Origin, Topology, eventually, in_runtime, on_each_store, read,
-};
+use crate::harness::{Client, Conn, Deployment, Origin, Topology, by_http2, eventually, on_each_store, read};
 
 /// A stream that ends when the test says so, and costs as much as its path says.
 fn stream(conn: &mut Conn, cost: &str) -> io::Result<()> {
@@ -185,8 +183,7 @@ fn a_client_of_http2_sees_it_too(redis: Option<&Deployment>) {
     let origin = costing_as_asked();
     let tollgate =
         start(redis, origin.address, &one_policy(1_000_000, "response: { json: cost }, reserve: 100"));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (mut spent, mut last) = (0, 0);
         for cost in costs() {
             let reply = client.get(&format!("/{cost}"), &[("x-user", "ann")]).await.unwrap();

@@ -25,8 +25,7 @@ fn reserved_and_charged_units_are_shown_everywhere() {
     };
     assert_eq!(of_policy(), json!({"reserved": 0, "charged": 0}));
 
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /41 HTTP/1.1\r\nhost: a\r\nx-user: ann\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET /41 HTTP/1.1\r\nhost: a\r\nx-user: ann\r\n\r\n");
     assert_eq!(client.head().status, 200);
     client.chunk().unwrap();
     assert_eq!(of_policy(), json!({"reserved": 300, "charged": 0}));

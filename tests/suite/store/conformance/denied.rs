@@ -79,7 +79,7 @@ pub(crate) fn a_denial_is_counted_up_to_the_limit<S: Subject>() {
     }
 }
 
-pub(crate) fn what_can_never_fit_is_not_counted<S: Subject>() {
+pub(crate) fn a_denied_cost_above_the_limit_is_not_counted<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
         let policy = unforgiving(&policy("p", algorithm, &[(5, SECOND)]));

@@ -181,7 +181,7 @@ pub(crate) fn members_of_a_clock_that_jumped_freeze_nothing<S: Subject>() {
     }
 }
 
-pub(crate) fn what_a_shadow_denies_is_not_noted<S: Subject>() {
+pub(crate) fn a_member_that_a_shadow_denies_is_not_noted<S: Subject>() {
     for algorithm in [Concurrency, Distinct] {
         let harness = Harness::<S>::new();
         let policy = shadow(&policy("p", algorithm, &[(2, SECOND)]));

@@ -17,7 +17,7 @@ use super::{
     policy, with,
 };
 
-pub(crate) fn what_is_refunded_is_free_again<S: Subject>() {
+pub(crate) fn a_refund_frees_units_of_that_request_alone<S: Subject>() {
     for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != GCRA) {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
@@ -34,7 +34,7 @@ pub(crate) fn what_is_refunded_is_free_again<S: Subject>() {
 }
 
 /// A reload has removed `count`, or another instance has not got it yet.
-pub(crate) fn what_was_refunded_is_free_for_a_policy_without_count_too<S: Subject>() {
+pub(crate) fn a_refund_frees_units_for_a_policy_without_count_too<S: Subject>() {
     for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != GCRA) {
         let harness = Harness::<S>::new();
         let plain = policy("p", algorithm, &[(5, SECOND)]);
@@ -58,7 +58,7 @@ pub(crate) fn what_was_refunded_is_free_for_a_policy_without_count_too<S: Subjec
     }
 }
 
-pub(crate) fn what_is_over_is_not_refunded<S: Subject>() {
+pub(crate) fn a_request_whose_window_is_over_is_not_refunded<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));

@@ -235,7 +235,7 @@ pub(crate) fn a_reset_clears_a_limit_and_its_composites<S: Subject>() {
     }
 }
 
-pub(crate) fn what_is_cleared_is_one_limit_alone<S: Subject>() {
+pub(crate) fn a_clear_affects_one_limit_alone<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
         let (a, b) = (policy("a", algorithm, &[(1, SECOND)]), policy("b", algorithm, &[(1, SECOND)]));

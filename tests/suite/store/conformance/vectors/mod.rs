@@ -35,7 +35,7 @@ fn vectors(source: &str) -> Vectors {
     Vectors::read(&text(source)).unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
-pub(crate) fn what_others_published_holds<S: Subject>() {
+pub(crate) fn published_vectors_hold<S: Subject>() {
     let mut differences = Vec::new();
     for source in SOURCES {
         for case in &vectors(source).cases {
