@@ -12,10 +12,10 @@ use crate::{
     store::redis_audit::warnings,
 };
 
-on_each_store!(nothing_outlives_its_retention, nothing_a_list_names_outlives_its_retention);
+on_each_store!(records_expire_with_their_retention, entries_of_a_metadata_list_expire_with_their_retention);
 on_own_servers!(
-    what_a_lost_instance_recorded_expires_by_itself,
-    what_a_lost_instance_listed_expires_by_itself,
+    records_of_a_lost_instance_expire,
+    list_entries_of_a_lost_instance_expire_and_its_requests_still_count,
     a_server_that_evicts_is_named_within_seconds,
 );
 on_own_servers!([server cluster] evidence_takes_its_share_of_redis_and_pushes_out_no_limit);
@@ -72,12 +72,12 @@ fn records(tollgate: &Tollgate, address: &str) -> usize {
     evidence["records"].as_array().map_or(0, Vec::len)
 }
 
-fn nothing_outlives_its_retention(redis: Option<&Deployment>) {
-    nothing_outlives_it(redis, "single_counter", 0);
+fn records_expire_with_their_retention(redis: Option<&Deployment>) {
+    records_expire(redis, "single_counter", 0);
 }
 
-fn nothing_a_list_names_outlives_its_retention(redis: Option<&Deployment>) {
-    nothing_outlives_it(redis, "metadata_list", 1);
+fn entries_of_a_metadata_list_expire_with_their_retention(redis: Option<&Deployment>) {
+    records_expire(redis, "metadata_list", 1);
 }
 
 /// How long records are kept.
@@ -86,7 +86,7 @@ const KEPT: Duration = Duration::from_secs(6);
 const LISTED: Duration = Duration::from_secs(15);
 
 /// `listed`: how many admitted requests are recorded, too.
-fn nothing_outlives_it(redis: Option<&Deployment>, algorithm: &str, listed: usize) {
+fn records_expire(redis: Option<&Deployment>, algorithm: &str, listed: usize) {
     let origin = Origin::ok();
     let policy = &format!("algorithm: {algorithm}, key: ip, limit: 1/1h, record: {{ keep: 50, for: 6s }}");
     let rest = "abuse: { retain: 15s }";
@@ -146,37 +146,35 @@ fn nothing_outlives_it(redis: Option<&Deployment>, algorithm: &str, listed: usiz
     }
 }
 
-fn what_a_lost_instance_recorded_expires_by_itself(redis: &Deployment) {
+fn records_of_a_lost_instance_expire(redis: &Deployment) {
     let origin = Origin::ok();
-    let policy = "algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 50, for: 3s }";
-    let mut tollgate = limited(&origin, Some(redis), policy, "");
-    assert_eq!(ask(&tollgate, "127.1.0.1", 3), [200, 429, 429]);
-    let denied = Instant::now();
-    eventually("it is published", || !keys_with_names(redis).is_empty());
-    tollgate.signal("KILL");
-    tollgate.wait();
-    eventually("no name and no path is left", || keys_with_names(redis).is_empty());
-    assert!(denied.elapsed() < Duration::from_secs(15), "{:?}", denied.elapsed());
-    // Another instance still lists it.
-    let other = limited(&origin, Some(redis), policy, "");
+    let other = after_a_loss(&origin, redis, "single_counter, key: ip, limit: 1/1h", &[200, 429, 429]);
     eventually("it is listed", || other.admin("GET", "/v1/blocked/127.1.0.1").json()["denied"] == 2);
 }
 
 /// A `metadata_list` names those who filled it, and counts them until its window ends.
-fn what_a_lost_instance_listed_expires_by_itself(redis: &Deployment) {
+fn list_entries_of_a_lost_instance_expire_and_its_requests_still_count(redis: &Deployment) {
     let origin = Origin::ok();
-    let policy = "algorithm: metadata_list, key: ip, limit: 3/1h, record: { keep: 50, for: 3s }";
-    let mut tollgate = limited(&origin, Some(redis), policy, "");
-    assert_eq!(ask(&tollgate, "127.1.0.1", 2), [200, 200]);
-    let admitted = Instant::now();
+    let other = after_a_loss(&origin, redis, "metadata_list, key: ip, limit: 3/1h", &[200, 200]);
+    assert_eq!(ask(&other, "127.1.0.1", 2), [200, 429], "all of them count");
+    eventually("it is listed with whom the list still has", || records(&other, "127.1.0.1") == 2);
+}
+
+/// An instance answers with `statuses` and is killed. Another one starts when the names and paths of those have expired.
+fn after_a_loss(origin: &Origin, redis: &Deployment, policy: &str, statuses: &[u16]) -> Tollgate {
+    let policy = format!("algorithm: {policy}, record: {{ keep: 50, for: 3s }}");
+    let mut tollgate = limited(origin, Some(redis), &policy, "");
+    assert_eq!(ask(&tollgate, "127.1.0.1", statuses.len()), statuses);
+    let asked = Instant::now();
+    if statuses.contains(&429) {
+        eventually("the denials are published", || !keys_with_names(redis).is_empty());
+    }
     assert!(!keys_with_names(redis).is_empty());
     tollgate.signal("KILL");
     tollgate.wait();
     eventually("no name and no path is left", || keys_with_names(redis).is_empty());
-    assert!(admitted.elapsed() < Duration::from_secs(15), "{:?}", admitted.elapsed());
-    let other = limited(&origin, Some(redis), policy, "");
-    assert_eq!(ask(&other, "127.1.0.1", 2), [200, 429], "all of them count");
-    eventually("it is listed with whom the list still has", || records(&other, "127.1.0.1") == 2);
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    limited(origin, Some(redis), &policy, "")
 }
 
 /// Fills a server until it evicts.
@@ -284,8 +282,6 @@ fn evidence_takes_its_share_of_redis_and_pushes_out_no_limit(redis: &Deployment)
     let limits = redis.keys().iter().filter(|key| key.contains("{ip:127.2.")).count();
     assert_eq!((limits, evicted(redis)), (ADDRESSES as usize, 0));
     assert_eq!(admitted(3), 0, "the limit holds");
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|line| line.contains("records of limited clients may take 2.0 MiB"))
-    });
+    eventually("it is logged", || tollgate.has_logged(&["records of limited clients may take 2.0 MiB"]));
     eprintln!("{records} bytes of records, {limits} limits, none evicted");
 }

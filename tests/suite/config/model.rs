@@ -154,7 +154,7 @@ fn smallest() -> Config {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn settings_that_are_left_out_have_their_defaults() {
     assert_eq!(parse(SMALLEST), smallest());
 }
 
@@ -315,7 +315,7 @@ shutdown: { drain: 0s }
 "#;
 
 #[test]
-fn everything_that_is_said_counts() {
+fn every_setting_is_read() {
     let timeouts = Timeouts {
         connect: Duration::from_millis(250),
         response: secs(90),
@@ -324,37 +324,19 @@ fn everything_that_is_said_counts() {
     };
     let default = Timeouts { connect: secs(1), response: secs(30), idle: secs(60), total: secs(0) };
     let retry = Retry { max: 3, when: vec![RetryReason::BadGateway, RetryReason::Timeout], budget: 0.5 };
-    let default_retry = Retry { max: 1, when: vec![RetryReason::Connect, RetryReason::Refused], budget: 0.2 };
-    let record = RecordedFields { keep: 50, retain: secs(3600) };
     let rate = |limit, window| Rate { limit, window: secs(window) };
     let route = |name: &str, path, upstream, policies, timeouts| Route {
         name: name.to_owned(),
-        listeners: vec![],
-        hosts: vec![],
         path,
         matching: PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Either },
         dot_segments: DotSegments::Pass,
-        methods: vec![],
-        headers: vec![],
-        query: vec![],
-        cookies: vec![],
-        written_path: None,
-        has_secrets: false,
         action: RouteAction::Upstream(upstream),
-        split: None,
         policies,
-        require: None,
         timeouts,
-        retry: default_retry.clone(),
         method_override: MethodOverride::Allow,
         trailers: Trailers::Pass,
         early_hints: EarlyHints::Pass,
-        max_body: None,
-        access: Access::default(),
-        cors: None,
-        rewrite: None,
-        request_headers: None,
-        response_headers: None,
+        ..smallest().routes.remove(0)
     };
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {
@@ -372,7 +354,6 @@ fn everything_that_is_said_counts() {
             header: AddressHeader::Single("cf-connecting-ip".parse().unwrap()),
             ipv6_prefix: 56,
         },
-        access: Access::default(),
         request_id: "x-correlation-id".parse().unwrap(),
         user: vec![
             UserSource::Jwt(Box::new(Jwt {
@@ -400,8 +381,6 @@ fn everything_that_is_said_counts() {
             UserSource::Tls(CertificateField::Subject),
             UserSource::Tls(CertificateField::Fingerprint),
         ],
-        api_keys: None,
-        plans: vec![],
         store: StoreSettings {
             memory: MemoryStoreSettings { max_keys: 5000, max_bytes: None },
             redis: Some(Redis {
@@ -424,40 +403,34 @@ fn everything_that_is_said_counts() {
         },
         policies: vec![
             Arc::new(Policy {
-                name: "simple".to_owned(),
-                algorithm: Algorithm::SingleCounter,
-                keys: vec![one(KeyPart::Header("x-api-key".parse().unwrap()))],
                 missing: Missing::Deny,
-                tiers: vec![rate(10, 60).into()],
                 on_store_error: OnStoreError::Deny,
-                record,
-                ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
+                ..Policy::new(
+                    "simple",
+                    Algorithm::SingleCounter,
+                    vec![one(KeyPart::Header("x-api-key".parse().unwrap()))],
+                    vec![rate(10, 60)],
+                )
             }),
             Arc::new(Policy {
-                name: "login".to_owned(),
-                algorithm: Algorithm::FixedWindow,
-                keys: vec![
-                    one(KeyPart::Ip),
-                    one(KeyPart::User),
-                    KeyRecipe(vec![KeyPart::Cookie("sid".to_owned()), KeyPart::Query("q".to_owned())]),
-                    KeyRecipe(vec![KeyPart::Path, KeyPart::Route, KeyPart::Host, KeyPart::Method]),
-                    one(KeyPart::Global),
-                ],
                 missing: Missing::Ip,
-                tiers: [rate(10, 1), rate(120, 60), rate(240, 3600)].map(Into::into).to_vec(),
-                on_store_error: OnStoreError::Local,
                 record: RecordedFields { keep: 7, retain: secs(7200) },
-                ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
+                ..Policy::new(
+                    "login",
+                    Algorithm::FixedWindow,
+                    vec![
+                        one(KeyPart::Ip),
+                        one(KeyPart::User),
+                        KeyRecipe(vec![KeyPart::Cookie("sid".to_owned()), KeyPart::Query("q".to_owned())]),
+                        KeyRecipe(vec![KeyPart::Path, KeyPart::Route, KeyPart::Host, KeyPart::Method]),
+                        one(KeyPart::Global),
+                    ],
+                    vec![rate(10, 1), rate(120, 60), rate(240, 3600)],
+                )
             }),
             Arc::new(Policy {
-                name: "inspect".to_owned(),
-                algorithm: Algorithm::MetadataList,
-                keys: vec![one(KeyPart::Ip)],
-                missing: Missing::Skip,
-                tiers: vec![rate(600, 60).into()],
                 on_store_error: OnStoreError::Allow,
-                record,
-                ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
+                ..Policy::new("inspect", Algorithm::MetadataList, vec![one(KeyPart::Ip)], vec![rate(600, 60)])
             }),
             Arc::new(Policy {
                 mode: Mode::Shadow,
@@ -581,11 +554,9 @@ fn everything_that_is_said_counts() {
             Upstream {
                 name: "api".to_owned(),
                 endpoints: vec![endpoint("orders.internal", 80, 1), endpoint("[::1]:3001", 3001, 2)],
-                endpoints_file: None,
                 balance: Balance::RoundRobin,
                 sticky: Some(Sticky { cookie: "tg_endpoint".to_owned(), max_age: Some(secs(3600)) }),
                 slow_start: secs(30),
-                tls: None,
                 protocol: Protocol::Auto,
                 timeouts,
                 retry: retry.clone(),
@@ -606,6 +577,7 @@ fn everything_that_is_said_counts() {
                 request_buffering: 8 << 10,
                 idle_connections: 0,
                 host: HostHeader::Rewrite,
+                ..smallest().upstreams.remove(0)
             },
             Upstream {
                 name: "other".to_owned(),
@@ -697,7 +669,7 @@ fn everything_that_is_said_counts() {
             sample: 0.005,
         }),
         shutdown: Shutdown { drain: secs(0) },
-        source: ConfigSource::default(),
+        ..smallest()
     };
     assert_eq!(parse(EVERYTHING), expected);
 }
@@ -780,7 +752,7 @@ fn every_algorithm_has_its_defaults() {
 }
 
 #[test]
-fn what_a_reply_leaves_out_has_its_default() {
+fn settings_that_a_reply_leaves_out_have_their_defaults() {
     let reply = |said: &str| {
         let said = format!("algorithm: gcra, key: ip, limit: 9/1s, reply: {{ {said} }}");
         policy(&said).reply.unwrap()

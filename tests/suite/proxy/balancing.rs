@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener},
+    net::TcpListener,
     thread,
 };
 
@@ -13,41 +13,30 @@ fn counts(origins: &[Origin]) -> Vec<usize> {
     origins.iter().map(|origin| origin.heads().len()).collect()
 }
 
-fn addresses(origins: &[Origin]) -> Vec<SocketAddr> {
-    origins.iter().map(|origin| origin.address).collect()
-}
-
 #[test]
-fn round_robin_takes_turns() {
-    let origins = [Origin::ok(), Origin::ok(), Origin::ok()];
-    let tollgate = one_worker(&addresses(&origins), "balance: round_robin");
-    for _ in 0..12 {
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+fn endpoints_take_turns_by_their_weights() {
+    for (settings, weights, expected) in [
+        ("balance: round_robin", &[1, 1, 1][..], &[4, 4, 4][..]),
+        ("", &[1, 1], &[6, 6]),
+        ("balance: round_robin", &[3, 1], &[9, 3]),
+    ] {
+        let origins: Vec<_> = weights.iter().map(|_| Origin::ok()).collect();
+        let endpoint = |(origin, weight): (&Origin, &u8)| match weight {
+            1 => format!("\"http://{}\"", origin.address),
+            weight => format!("{{ url: \"http://{}\", weight: {weight} }}", origin.address),
+        };
+        let endpoints: Vec<_> = origins.iter().zip(weights).map(endpoint).collect();
+        let tollgate = Tollgate::start(Config::yaml(format!(
+            "workers: 1
+upstreams: {{ a: {{ endpoints: [{}], {settings} }} }}
+routes: [{{ path: /*, upstream: a }}]",
+            endpoints.join(", ")
+        )));
+        for _ in 0..12 {
+            assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        }
+        assert_eq!(counts(&origins), expected, "{settings}, weights {weights:?}");
     }
-    assert_eq!(counts(&origins), [4, 4, 4]);
-}
-
-#[test]
-fn equals_take_turns_by_default() {
-    let origins = [Origin::ok(), Origin::ok()];
-    let tollgate = one_worker(&addresses(&origins), "");
-    for _ in 0..12 {
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    }
-    assert_eq!(counts(&origins), [6, 6]);
-}
-
-#[test]
-fn weights_are_kept() {
-    let origins = [Origin::ok(), Origin::ok()];
-    let tollgate = Tollgate::start(Config::yaml(format!(
-        "workers: 1\nupstreams:\n  a:\n    balance: round_robin\n    endpoints:\n      - {{ url: \"http://{}\", weight: 3 }}\n      - \"http://{}\"\nroutes: [{{ path: /*, upstream: a }}]\n",
-        origins[0].address, origins[1].address
-    )));
-    for _ in 0..12 {
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    }
-    assert_eq!(counts(&origins), [9, 3]);
 }
 
 #[test]
@@ -66,8 +55,7 @@ fn a_slow_endpoint_gets_no_more_while_another_is_free() {
     let tollgate = Tollgate::start(Config::new(&[slow.address, fast.address], ""));
     let mut held = Vec::new();
     eventually("the slow one holds a request", || {
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         let sent = held.len() + 1;
         held.push(client);
         eventually("it arrives", || slow.heads().len() + fast.heads().len() == sent);
@@ -82,7 +70,7 @@ fn a_slow_endpoint_gets_no_more_while_another_is_free() {
 }
 
 #[test]
-fn what_one_endpoint_refuses_another_one_gets() {
+fn a_request_that_one_endpoint_refuses_goes_to_another() {
     for balance in ["least_request", "round_robin"] {
         let origin = Origin::ok();
         let tollgate = one_worker(&[nobody(), origin.address], &format!("balance: {balance}"));
@@ -95,7 +83,7 @@ fn what_one_endpoint_refuses_another_one_gets() {
 }
 
 #[test]
-fn what_an_endpoint_drops_as_it_ends_another_one_gets() {
+fn a_request_that_an_endpoint_drops_as_it_ends_goes_to_another() {
     // Answers one request, and ends when it is asked again: its port refuses by then.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ending = listener.local_addr().unwrap();
@@ -119,7 +107,7 @@ fn what_an_endpoint_drops_as_it_ends_another_one_gets() {
 }
 
 #[test]
-fn what_an_endpoint_drops_it_gets_again_if_no_other_can_be_reached() {
+fn a_dropped_request_goes_to_the_same_endpoint_if_no_other_can_be_reached() {
     let origin = Origin::start(|conn| {
         conn.head()?;
         conn.answer("200 OK", &[], b"ok")?;
@@ -132,7 +120,7 @@ fn what_an_endpoint_drops_it_gets_again_if_no_other_can_be_reached() {
 }
 
 #[test]
-fn what_one_endpoint_does_not_accept_in_time_another_one_gets() {
+fn a_request_that_one_endpoint_does_not_accept_in_time_goes_to_another() {
     let (full, origin) = (super::timeouts::Full::listen(), Origin::ok());
     let tollgate = one_worker(&[full.address, origin.address], "timeouts: { connect: 100ms }");
     for _ in 0..4 {
@@ -151,9 +139,7 @@ fn an_endpoint_that_comes_back_is_used_again() {
     // It rests for a while after it could not be reached.
     let mut clients = Vec::new();
     eventually("it is asked again", || {
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        clients.push(client);
+        clients.push(Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"));
         back.accept().is_ok()
     });
 }

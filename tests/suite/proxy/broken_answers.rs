@@ -4,7 +4,7 @@ use std::{io::Read, thread, time::Duration};
 
 use h2::Reason;
 
-use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, get, in_runtime, reset_of};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, by_http2, get, reset_of};
 
 fn in_front_of(origin: &Origin) -> Tollgate {
     Tollgate::start(Config::new(&[origin.address], ""))
@@ -14,8 +14,7 @@ fn in_front_of(origin: &Origin) -> Tollgate {
 fn said(answer: &str) -> Result<Reply, String> {
     let origin = Origin::saying(answer);
     let tollgate = in_front_of(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
     client.try_reply().map_err(|error| error.to_string())
 }
 
@@ -43,8 +42,7 @@ fn an_http_1_0_client_can_tell_a_broken_answer_from_a_whole_one() {
         let answer = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n{rest}");
         let origin = Origin::saying(answer);
         let tollgate = in_front_of(&origin);
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET /a HTTP/1.0\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET /a HTTP/1.0\r\n\r\n");
         let ended = std::io::Read::read_to_end(&mut client.stream, &mut Vec::new());
         assert_eq!(ended.is_ok(), is_whole, "{rest:?}: {ended:?}");
     }
@@ -70,8 +68,7 @@ fn an_http_1_0_client_gets_all_of_an_answer_that_ends_short() {
             });
             let tollgate = in_front_of(&origin);
             for request in ["GET /a HTTP/1.0\r\n\r\n", "GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"] {
-                let mut client = Client::connect(tollgate.address);
-                client.send(request);
+                let mut client = Client::sending(tollgate.address, request);
                 let head = client.head();
                 assert_eq!((head.status, head.header("x-a")), (200, Some("b")));
                 // The rest waits in the kernels, and beyond them in Tollgate.
@@ -98,8 +95,7 @@ fn answers_that_are_reset_are_never_completed() {
             conn.reset()
         });
         let tollgate = in_front_of(&origin);
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
         assert_eq!(client.head().status, 200);
         origin.resume();
         assert!(client.closed());
@@ -164,7 +160,7 @@ fn a_length_that_an_answer_says_twice_is_passed_on_once() {
 }
 
 #[test]
-fn what_comes_behind_an_answer_is_no_answer() {
+fn bytes_behind_an_answer_are_no_answer() {
     let origin = Origin::start(|conn| {
         while conn.head()?.is_some() {
             conn.send(
@@ -211,8 +207,7 @@ fn a_body_where_none_may_be_is_not_the_next_answer() {
 fn a_response_without_content_has_no_length() {
     let origin = Origin::saying("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\nhello");
     let tollgate = in_front_of(&origin);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let reply = client.get("/", &[]).await.unwrap();
         let length = reply.head.headers().get("content-length");
         assert_eq!((reply.status(), length, reply.body.len()), (204, None, 0));
@@ -252,11 +247,7 @@ fn interim_answers_without_end_are_a_timeout() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     });
-    let yaml = format!(
-        "upstreams:\n  a: {{ endpoints: [\"http://{}\"], timeouts: {{ response: 200ms }} }}\nroutes:\n  - {{ path: /*, upstream: a }}\n",
-        origin.address
-    );
-    let tollgate = Tollgate::start(Config::yaml(yaml));
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], "timeouts: { response: 200ms }", ""));
     assert_eq!(get(tollgate.address, "/", &[]).status, 504);
 }
 
@@ -274,8 +265,7 @@ fn an_http_1_0_client_gets_no_chunks() {
     let origin =
         Origin::saying("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     let tollgate = in_front_of(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.0\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.0\r\n\r\n");
     let reply = client.reply();
     assert_eq!((reply.text().as_str(), reply.header("transfer-encoding")), ("hello", None));
 }
@@ -291,15 +281,13 @@ fn the_head_of_an_answer_whose_body_breaks_off_at_once_comes_all_the_same() {
         let origin = Origin::saying(format!("HTTP/1.1 500 Internal Server Error\r\nx-a: 1\r\n{part}"));
         let tollgate = in_front_of(&origin);
         for number in 0..20 {
-            let mut client = Client::connect(tollgate.address);
-            client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+            let mut client = Client::sending(tollgate.address, "GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
             let head = client.try_head();
             let head = head.unwrap_or_else(|error| panic!("{part:?}, {number}: {error}"));
             assert_eq!((head.status, head.header("x-a")), (500, Some("1")), "{part:?}");
             assert_eq!(String::from_utf8_lossy(&client.rest()), rest, "{part:?}");
         }
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             for number in 0..20 {
                 let (answer, _) = client.send("GET", "/a", &[], true).await.unwrap();
                 let answer = answer.await.unwrap_or_else(|error| panic!("{part:?}, {number}: {error}"));

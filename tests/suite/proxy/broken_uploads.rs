@@ -23,22 +23,29 @@ fn torn_down(origin: &Origin, what: &str) {
 /// Starts an upload and waits until the origin has what was sent of it.
 fn begin(tollgate: &Tollgate, origin: &Origin, upload: &str) -> Client {
     let before = origin.connections();
-    let mut client = Client::connect(tollgate.address);
-    client.send(upload);
+    let client = Client::sending(tollgate.address, upload);
     eventually("the origin has the upload's beginning", || {
         origin.connections() > before && origin.received()[before].contains("hello")
     });
     client
 }
 
-/// Breaks an upload off with every origin, in every framing, by `break_off`.
-fn broken_off(origin: fn() -> Origin, break_off: fn(Client)) {
+/// Breaks an upload off by `break_off`, in every framing. `settings` are those of the upstream, `rest` is for the top level.
+fn broken_off_with(
+    [settings, rest]: [&str; 2],
+    origin: fn() -> Origin,
+    break_off: impl Fn(Client, &mut Tollgate),
+) {
     for upload in UPLOADS {
         let origin = origin();
-        let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-        break_off(begin(&tollgate, &origin, upload));
+        let mut tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, rest));
+        break_off(begin(&tollgate, &origin, upload), &mut tollgate);
         torn_down(&origin, upload);
     }
+}
+
+fn broken_off(origin: fn() -> Origin, break_off: fn(Client)) {
+    broken_off_with([""; 2], origin, |client, _| break_off(client));
 }
 
 /// An origin that answers as soon as it has the head, by `answer`, and then reads on.
@@ -95,8 +102,7 @@ fn an_upload_that_ends_after_its_answer_is_never_completed() {
         for upload in UPLOADS {
             let origin = early();
             let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-            let mut client = Client::connect(tollgate.address);
-            client.send(upload);
+            let mut client = Client::sending(tollgate.address, upload);
             assert_eq!(client.reply().text(), "ok");
             break_off(client);
             eventually("the origin's connection ends", || origin.ended() == 1);
@@ -120,51 +126,33 @@ fn the_rest_of_an_upload_that_was_answered_is_no_request() {
 }
 
 #[test]
-fn a_malformed_chunk_in_the_middle_tears_the_upload_down() {
-    let origin = Origin::sink();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    let mut client = begin(&tollgate, &origin, UPLOADS[1]);
-    assert_eq!(client.send("nonsense\r\n0\r\n\r\n").reply().status, 400);
-    assert!(client.closed());
-    torn_down(&origin, "a malformed chunk");
-}
-
-#[test]
-fn a_malformed_chunk_during_the_answer_breaks_both_off() {
-    let origin = conversing();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    let mut client = begin(&tollgate, &origin, UPLOADS[1]);
-    client.send("nonsense\r\n0\r\n\r\n").broken_off();
-    torn_down(&origin, "a malformed chunk");
+fn a_malformed_chunk_gets_a_400_or_breaks_off_the_answer_and_tears_the_upload_down() {
+    for (origin, is_answered) in [(Origin::sink(), false), (conversing(), true)] {
+        let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+        let mut client = begin(&tollgate, &origin, UPLOADS[1]);
+        client.send("nonsense\r\n0\r\n\r\n");
+        if is_answered {
+            client.broken_off();
+        } else {
+            assert_eq!(client.reply().status, 400);
+            assert!(client.closed());
+        }
+        torn_down(&origin, if is_answered { "during the answer" } else { "before the answer" });
+    }
 }
 
 #[test]
 fn an_upload_that_stalls_is_answered_408_and_torn_down() {
-    for upload in UPLOADS {
-        let origin = Origin::sink();
-        let tollgate =
-            Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 200ms }"));
-        let mut client = begin(&tollgate, &origin, upload);
+    broken_off_with(["", "client_limits: { idle_timeout: 200ms }"], Origin::sink, |mut client, _| {
         let reply = client.reply();
         assert_eq!((reply.status, reply.header("connection")), (408, Some("close")), "{reply:?}");
         assert!(client.closed());
-        torn_down(&origin, upload);
-    }
+    });
 }
 
 #[test]
 fn an_upload_that_stalls_together_with_its_answer_breaks_both_off() {
-    for upload in UPLOADS {
-        let origin = conversing();
-        let yaml = format!(
-            "upstreams:\n  a: {{ endpoints: [\"http://{}\"], timeouts: {{ idle: 200ms }} }}\nroutes:\n  - {{ path: /*, upstream: a }}\n",
-            origin.address
-        );
-        let tollgate = Tollgate::start(Config::yaml(yaml));
-        let mut client = begin(&tollgate, &origin, upload);
-        client.broken_off();
-        torn_down(&origin, upload);
-    }
+    broken_off_with(["timeouts: { idle: 200ms }", ""], conversing, |mut client, _| client.broken_off());
 }
 
 #[test]
@@ -173,11 +161,7 @@ fn an_upload_that_the_origin_does_not_take_is_a_504() {
         conn.head()?;
         conn.pause()
     });
-    let yaml = format!(
-        "upstreams:\n  a: {{ endpoints: [\"http://{}\"], timeouts: {{ response: 300ms }} }}\nroutes:\n  - {{ path: /*, upstream: a }}\n",
-        origin.address
-    );
-    let tollgate = Tollgate::start(Config::yaml(yaml));
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], "timeouts: { response: 300ms }", ""));
     let mut client = Client::connect(tollgate.address);
     client.send("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n");
     let mut sending = client.stream.try_clone().unwrap();
@@ -191,15 +175,11 @@ fn an_upload_that_the_origin_does_not_take_is_a_504() {
 
 #[test]
 fn an_upload_that_outlasts_the_drain_is_never_completed() {
-    for upload in UPLOADS {
-        let origin = Origin::sink();
-        let mut tollgate = Tollgate::start(Config::new(&[origin.address], "shutdown: { drain: 300ms }"));
-        let mut client = begin(&tollgate, &origin, upload);
+    broken_off_with(["", "shutdown: { drain: 300ms }"], Origin::sink, |mut client, tollgate| {
         tollgate.signal("TERM");
         tollgate.wait();
         client.broken_off();
-        torn_down(&origin, upload);
-    }
+    });
 }
 
 #[test]
@@ -224,8 +204,7 @@ fn an_origin_that_goes_away_during_an_upload_is_a_502_and_the_upload_is_not_repe
             conn.stream.shutdown(Shutdown::Both)
         });
         let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-        let mut client = Client::connect(tollgate.address);
-        client.send(upload);
+        let mut client = Client::sending(tollgate.address, upload);
         assert_eq!(client.reply().status, 502, "{upload:?}");
         assert_eq!(origin.connections(), 1);
     }

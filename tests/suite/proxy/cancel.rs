@@ -25,30 +25,32 @@ fn watched(work: &'static [u8]) -> (Origin, Latch, Latch) {
     (origin, reached, ended)
 }
 
-#[test]
-fn a_client_that_leaves_before_the_answer_cancels_the_work() {
-    let (origin, reached, ended) = watched(b"");
-    let tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    reached.wait();
-    drop(client);
-    assert!(ended.opens_within(PROMPTLY));
-    eventually("it is counted", || {
-        tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"4xx\"}") > 0.0
-    });
-}
+/// The beginnings of uploads, by length and in chunks.
+const UPLOADS: [&str; 2] = [
+    "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nhalf",
+    "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+];
 
 #[test]
-fn a_client_that_leaves_during_the_answer_cancels_the_work() {
-    let (origin, reached, ended) = watched(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
-    let tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    reached.wait();
-    assert_eq!(client.head().status, 200);
-    drop(client);
-    assert!(ended.opens_within(PROMPTLY));
+fn a_client_that_leaves_before_or_during_the_answer_or_its_upload_cancels_the_work() {
+    let get = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".as_slice();
+    for (request, work) in [(get, &b""[..]), (get, half), (UPLOADS[0], b""), (UPLOADS[1], b"")] {
+        let (origin, reached, ended) = watched(work);
+        let tollgate = before(&origin);
+        let mut client = Client::sending(tollgate.address, request);
+        reached.wait();
+        if !work.is_empty() {
+            assert_eq!(client.head().status, 200);
+        }
+        drop(client);
+        assert!(ended.opens_within(PROMPTLY), "{request:?}");
+        if request == get && work.is_empty() {
+            eventually("it is counted", || {
+                tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"4xx\"}") > 0.0
+            });
+        }
+    }
 }
 
 #[test]
@@ -63,29 +65,15 @@ fn a_client_that_leaves_while_it_is_sent_a_stream_cancels_the_work() {
         Ok(())
     });
     let tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
     drop(client);
     assert!(ended.opens_within(PROMPTLY));
 }
 
 #[test]
-fn a_client_that_leaves_during_its_upload_cancels_it() {
-    for framing in ["content-length: 100000\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
-        let (origin, reached, ended) = watched(b"");
-        let tollgate = before(&origin);
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}"));
-        reached.wait();
-        drop(client);
-        assert!(ended.opens_within(PROMPTLY));
-    }
-}
-
-#[test]
 fn an_upload_that_broke_off_is_never_completed() {
-    for framing in ["content-length: 100000\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+    for upload in UPLOADS {
         let broken = Latch::new();
         let broke = broken.clone();
         let origin = Origin::start(move |conn| {
@@ -95,10 +83,9 @@ fn an_upload_that_broke_off_is_never_completed() {
             Ok(())
         });
         let tollgate = before(&origin);
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}"));
+        let client = Client::sending(tollgate.address, upload);
         client.stream.shutdown(Shutdown::Write).unwrap();
-        assert!(broken.opens_within(PROMPTLY));
+        assert!(broken.opens_within(PROMPTLY), "{upload:?}");
     }
 }
 
@@ -116,11 +103,9 @@ fn a_client_that_leaves_while_it_waits_for_its_turn_leaves_no_gap() {
         Ok(())
     });
     let tollgate = super::one_worker(&[origin.address], "max_connections: 1");
-    let mut first = Client::connect(tollgate.address);
-    first.send("GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut first = Client::sending(tollgate.address, "GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually("it is held", || origin.heads().len() == 1);
-    let mut waits = Client::connect(tollgate.address);
-    waits.send("GET /left HTTP/1.1\r\nhost: a\r\n\r\n");
+    let waits = Client::sending(tollgate.address, "GET /left HTTP/1.1\r\nhost: a\r\n\r\n");
     drop(waits);
     release.open();
     assert_eq!(first.reply().status, 200);

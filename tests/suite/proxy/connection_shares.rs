@@ -155,26 +155,18 @@ fn several_newcomers_at_once_are_all_served() {
 }
 
 #[test]
-fn one_address_alone_may_use_all_connections() {
-    let origin = Origin::ok();
-    let tollgate = start_where_some_wait_in_vain(&origin, "");
-    let uploads: Vec<_> = (0..8).map(|_| hold(&tollgate, &origin, 1, "")).collect();
-    assert_eq!(get(&tollgate, 1, "").0.status, 503);
-    assert_eq!(broken_off(&tollgate), 0.0);
-    for mut upload in uploads {
-        assert_eq!(upload.send("0\r\n\r\n").reply().status, 200);
-    }
-}
-
-#[test]
-fn addresses_within_their_share_are_left_alone() {
-    let origin = Origin::ok();
-    let tollgate = start_where_some_wait_in_vain(&origin, "");
-    let uploads: Vec<_> = (0..8).map(|upload| hold(&tollgate, &origin, 1 + upload / 2, "")).collect();
-    assert_eq!(get(&tollgate, 9, "").0.status, 503);
-    assert_eq!(broken_off(&tollgate), 0.0);
-    for mut upload in uploads {
-        assert_eq!(upload.send("0\r\n\r\n").reply().status, 200);
+fn an_address_alone_and_addresses_within_their_share_lose_no_connection() {
+    for (case, uploads_of_each, newcomer) in [("one address alone", 8, 1), ("four within their share", 2, 9)]
+    {
+        let origin = Origin::ok();
+        let tollgate = start_where_some_wait_in_vain(&origin, "");
+        let uploads: Vec<_> =
+            (0..8).map(|upload| hold(&tollgate, &origin, 1 + upload / uploads_of_each, "")).collect();
+        assert_eq!(get(&tollgate, newcomer, "").0.status, 503, "{case}");
+        assert_eq!(broken_off(&tollgate), 0.0, "{case}");
+        for mut upload in uploads {
+            assert_eq!(upload.send("0\r\n\r\n").reply().status, 200, "{case}");
+        }
     }
 }
 
@@ -188,7 +180,7 @@ fn a_share_of_all_connections_sets_no_bound() {
     assert_eq!(broken_off(&tollgate), 0.0);
 }
 
-/// An origin that answers `/held` when it is told to, one at a time.
+/// An origin that answers `/held` when the test resumes it, one request at a time.
 fn holding() -> Origin {
     Origin::start(|conn| {
         while let Some(head) = conn.head()? {

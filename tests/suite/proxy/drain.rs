@@ -25,20 +25,30 @@ fn in_two_parts(first: &'static [u8], rest: &'static [u8]) -> (Origin, Latch) {
 }
 
 fn begin_drain(tollgate: &Tollgate) {
+    begin_drain_by("TERM", tollgate);
+}
+
+fn begin_drain_by(signal: &str, tollgate: &Tollgate) {
     assert_eq!(tollgate.admin("GET", "/readyz").status, 200);
-    tollgate.signal("TERM");
+    tollgate.signal(signal);
     eventually("it is not ready", || tollgate.admin("GET", "/readyz").status == 503);
     eventually("it accepts nobody", || {
         TcpStream::connect(tollgate.address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
 }
 
+/// A client whose request has reached the origin.
+fn waiting(tollgate: &Tollgate, origin: &Origin) -> Client {
+    let client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually("it has arrived", || origin.heads().len() == 1);
+    client
+}
+
 #[test]
 fn a_download_under_way_is_finished() {
     let (origin, release) = in_two_parts(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfirst", b"-last");
     let mut tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     client.head();
     assert_eq!(client.take(5).unwrap(), b"first");
     begin_drain(&tollgate);
@@ -49,18 +59,18 @@ fn a_download_under_way_is_finished() {
 }
 
 #[test]
-fn a_request_that_waits_for_its_answer_gets_it_and_must_close() {
-    let (origin, release) = in_two_parts(b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
-    let mut tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    eventually("it has arrived", || origin.heads().len() == 1);
-    begin_drain(&tollgate);
-    release.open();
-    let reply = client.reply();
-    assert_eq!((reply.text().as_str(), reply.header("connection")), ("ok", Some("close")));
-    assert!(client.closed());
-    assert_eq!(tollgate.wait().code(), Some(0));
+fn a_request_that_waits_for_its_answer_gets_it_and_must_close_after_sigterm_and_sigint() {
+    for signal in ["TERM", "INT"] {
+        let (origin, release) = in_two_parts(b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        let mut tollgate = before(&origin);
+        let mut client = waiting(&tollgate, &origin);
+        begin_drain_by(signal, &tollgate);
+        release.open();
+        let reply = client.reply();
+        assert_eq!((reply.text().as_str(), reply.header("connection")), ("ok", Some("close")), "{signal}");
+        assert!(client.closed(), "{signal}");
+        assert_eq!(tollgate.wait().code(), Some(0), "{signal}");
+    }
 }
 
 #[test]
@@ -104,41 +114,23 @@ fn idle_connections_are_closed_and_nobody_waits_for_them() {
 }
 
 #[test]
-fn sigint_ends_it_as_gracefully() {
-    let (origin, release) = in_two_parts(b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
-    let mut tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    eventually("it has arrived", || origin.heads().len() == 1);
-    tollgate.signal("INT");
-    eventually("it is not ready", || tollgate.admin("GET", "/readyz").status == 503);
-    release.open();
-    assert_eq!(client.reply().text(), "ok");
-    assert_eq!(tollgate.wait().code(), Some(0));
-}
-
-#[test]
-fn what_outlasts_the_drain_is_broken_off() {
+fn a_request_that_outlasts_the_drain_is_broken_off() {
     let (origin, _release) = in_two_parts(b"", b"");
     let mut tollgate = Tollgate::start(Config::new(&[origin.address], "shutdown: { drain: 300ms }\n"));
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    eventually("it has arrived", || origin.heads().len() == 1);
+    let mut client = waiting(&tollgate, &origin);
     let begun = Instant::now();
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait().code(), Some(0));
     assert!(begun.elapsed() >= Duration::from_millis(300), "it was not given its time");
     assert!(client.try_reply().is_err());
-    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains("shutdown.drain is over")));
+    eventually("it is logged", || tollgate.has_logged(&["shutdown.drain is over"]));
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let (origin, _release) = in_two_parts(b"", b"");
     let mut tollgate = Tollgate::start(Config::new(&[origin.address], "shutdown: { drain: 1h }\n"));
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    eventually("it has arrived", || origin.heads().len() == 1);
+    let mut client = waiting(&tollgate, &origin);
     tollgate.signal("TERM");
     eventually("it is not ready", || tollgate.admin("GET", "/readyz").status == 503);
     tollgate.signal("TERM");
@@ -146,7 +138,7 @@ fn a_second_signal_ends_it_at_once() {
     assert!(client.try_reply().is_err());
 }
 
-/// What a rolling restart looks like from outside: a connection that was accepted is answered. But for the instant
+/// As clients see a rolling restart: a connection that was accepted is answered. The exception is the instant
 /// between the last look at the kernel's queue and its end, which no program can close.
 #[test]
 fn requests_on_new_connections_are_not_lost() {

@@ -50,19 +50,21 @@ fn forwarding_fields(settings: &str, fields: &[(&str, &str)]) -> Vec<String> {
 
 const X_FORWARDED: [&str; 3] =
     ["x-forwarded-for: 127.0.0.1", "x-forwarded-host: api.example:81", "x-forwarded-proto: http"];
+const TRUSTED: &str = "trusted_proxies: [127.0.0.0/8]\nforwarded: both\n";
 const FORWARDED: &str = "forwarded: for=127.0.0.1;host=\"api.example:81\";proto=http";
 
 #[test]
-fn what_an_untrusted_client_claims_is_replaced() {
-    assert_eq!(forwarding_fields("", &CLAIMS), X_FORWARDED);
-    assert_eq!(forwarding_fields("forwarded: x-forwarded\n", &CLAIMS), X_FORWARDED);
-}
-
-#[test]
-fn every_form_of_telling_replaces_claims() {
-    assert_eq!(forwarding_fields("forwarded: forwarded\n", &CLAIMS), [FORWARDED]);
-    assert_eq!(forwarding_fields("forwarded: off\n", &CLAIMS), [""; 0]);
-    assert_eq!(forwarding_fields("forwarded: both\n", &CLAIMS), [&[FORWARDED], &X_FORWARDED[..]].concat());
+fn claims_of_an_untrusted_client_are_replaced_in_every_form_of_forwarding_fields() {
+    let both = [&[FORWARDED], &X_FORWARDED[..]].concat();
+    for (settings, expected) in [
+        ("", &X_FORWARDED[..]),
+        ("forwarded: x-forwarded\n", &X_FORWARDED),
+        ("forwarded: forwarded\n", &[FORWARDED]),
+        ("forwarded: off\n", &[]),
+        ("forwarded: both\n", &both),
+    ] {
+        assert_eq!(forwarding_fields(settings, &CLAIMS), expected, "{settings}");
+    }
 }
 
 #[test]
@@ -72,7 +74,7 @@ fn the_configured_address_field_is_a_claim_too() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_is_appended_to() {
+fn the_fields_of_a_trusted_proxy_are_appended_to() {
     let fields = [
         ("x-forwarded-for", "203.0.113.7"),
         ("x-forwarded-for", "10.0.0.2"),
@@ -80,32 +82,24 @@ fn what_a_trusted_proxy_says_is_appended_to() {
         ("x-forwarded-host", "orwarded.example"),
         ("forwarded", "for=203.0.113.7;proto=https"),
     ];
-    assert_eq!(
-        forwarding_fields("trusted_proxies: [127.0.0.0/8]\nforwarded: both\n", &fields),
-        [
-            "forwarded: for=203.0.113.7;proto=https, for=127.0.0.1;host=\"api.example:81\";proto=http",
-            "x-forwarded-for: 203.0.113.7, 10.0.0.2, 127.0.0.1",
-            "x-forwarded-host: orwarded.example",
-            "x-forwarded-proto: https",
-        ]
-    );
-}
+    let expected = [
+        "forwarded: for=203.0.113.7;proto=https, for=127.0.0.1;host=\"api.example:81\";proto=http",
+        "x-forwarded-for: 203.0.113.7, 10.0.0.2, 127.0.0.1",
+        "x-forwarded-host: orwarded.example",
+        "x-forwarded-proto: https",
+    ];
+    assert_eq!(forwarding_fields(TRUSTED, &fields), expected);
 
-#[test]
-fn what_is_appended_to_keeps_no_empty_elements_at_its_ends() {
+    // Empty elements at the ends are left out.
     let fields = [
         ("x-forwarded-for", "203.0.113.7,"),
         ("x-forwarded-for", ""),
         ("x-forwarded-for", " , 10.0.0.2"),
         ("forwarded", "for=203.0.113.7;, ,"),
     ];
-    assert_eq!(
-        forwarding_fields("trusted_proxies: [127.0.0.0/8]\nforwarded: both\n", &fields)[..2],
-        [
-            "forwarded: for=203.0.113.7;, for=127.0.0.1;host=\"api.example:81\";proto=http",
-            "x-forwarded-for: 203.0.113.7, 10.0.0.2, 127.0.0.1",
-        ]
-    );
+    let expected =
+        ["forwarded: for=203.0.113.7;, for=127.0.0.1;host=\"api.example:81\";proto=http", expected[1]];
+    assert_eq!(forwarding_fields(TRUSTED, &fields)[..2], expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::harness::{Client, Config, Origin, Reply, Tollgate, eventually};
 
-/// What clients hide in a body, or behind one, to have it taken for a request.
+/// Clients hide this in a body, or behind one, to have it taken for a request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
 
 fn start() -> (Origin, Tollgate) {
@@ -12,20 +12,19 @@ fn start() -> (Origin, Tollgate) {
     (origin, tollgate)
 }
 
-/// Sends `bytes` over a connection of their own, followed by what is to be smuggled.
+/// Sends `bytes` over a connection of their own, followed by [`SMUGGLED`].
 #[track_caller]
 fn answer(tollgate: &Tollgate, bytes: &str) -> (Reply, Client) {
-    let mut client = Client::connect(tollgate.address);
-    client.send(format!("{bytes}{SMUGGLED}"));
+    let mut client = Client::sending(tollgate.address, format!("{bytes}{SMUGGLED}"));
     let reply = client.try_reply().unwrap_or_else(|error| panic!("{error}: no answer to {bytes:?}"));
     (reply, client)
 }
 
 /// Every one of `requests` is refused, its connection closed, and nothing of it seen by the origin.
 #[track_caller]
-fn refused(requests: &[&str]) {
+fn refused(requests: &[impl AsRef<str>]) {
     let (origin, tollgate) = start();
-    for request in requests {
+    for request in requests.iter().map(AsRef::as_ref) {
         let (reply, mut client) = answer(&tollgate, request);
         assert_eq!(reply.status, 400, "{request:?}: {reply:?}");
         assert!(client.closed(), "{request:?} left its connection open");
@@ -35,10 +34,10 @@ fn refused(requests: &[&str]) {
 
 /// Every one of `requests` has a malformed body: it is refused, and the origin never sees its end.
 #[track_caller]
-fn never_completed(requests: &[&str]) {
+fn never_completed(requests: &[impl AsRef<str>]) {
     let origin = Origin::sink();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    for request in requests {
+    for request in requests.iter().map(AsRef::as_ref) {
         let (reply, mut client) = answer(&tollgate, request);
         assert_eq!(reply.status, 400, "{request:?}: {reply:?}");
         assert!(client.closed(), "{request:?} left its connection open");
@@ -62,6 +61,15 @@ fn reframed(request: &str) -> String {
     reply.json()["body"].as_str().unwrap().to_owned()
 }
 
+/// `request` comes to its origin with this body: the origin.
+#[track_caller]
+fn passed_on(request: impl AsRef<str>, body: &str) -> Origin {
+    let (origin, tollgate) = start();
+    let reply = Client::sending(tollgate.address, request.as_ref()).reply();
+    assert_eq!(reply.json()["body"], body, "{:?}", request.as_ref());
+    origin
+}
+
 #[test]
 fn lengths_that_are_not_one_number_are_refused() {
     let post = |fields: &str| format!("POST /a HTTP/1.1\r\nhost: a\r\n{fields}\r\n\r\nhello");
@@ -81,8 +89,7 @@ fn lengths_that_are_not_one_number_are_refused() {
         "content-length: 18446744073709551621",
         "content-length: \u{a0}5",
     ];
-    let requests = lengths.map(post);
-    refused(&requests.each_ref().map(String::as_str));
+    refused(&lengths.map(post));
 }
 
 #[test]
@@ -96,10 +103,8 @@ fn a_length_that_no_body_can_have_is_refused() {
 
 #[test]
 fn a_length_that_is_said_twice_is_passed_on_once() {
-    let (origin, tollgate) = start();
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nContent-Length:  5 \r\n\r\nhello");
-    assert_eq!(client.reply().json()["body"], "hello");
+    let request = "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nContent-Length:  5 \r\n\r\nhello";
+    let origin = passed_on(request, "hello");
     assert_eq!(origin.heads()[0].matches("ontent-length").count(), 1, "{:?}", origin.heads());
 }
 
@@ -188,10 +193,7 @@ fn heads_that_are_read_in_two_ways_are_refused() {
 
 #[test]
 fn lines_that_end_in_a_bare_lf_reach_the_origin_with_their_cr() {
-    let (origin, tollgate) = start();
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST /a HTTP/1.1\nhost: a\ncontent-length: 5\nx: 1\n\nhello");
-    assert_eq!(client.reply().json()["body"], "hello");
+    let origin = passed_on("POST /a HTTP/1.1\nhost: a\ncontent-length: 5\nx: 1\n\nhello", "hello");
     let received = origin.received().concat();
     assert_eq!(received.matches('\n').count(), received.matches("\r\n").count(), "{received:?}");
 }
@@ -199,8 +201,7 @@ fn lines_that_end_in_a_bare_lf_reach_the_origin_with_their_cr() {
 #[test]
 fn empty_lines_before_a_request_are_no_request() {
     let (origin, tollgate) = start();
-    let mut client = Client::connect(tollgate.address);
-    client.send("\r\n\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "\r\n\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(client.reply().status, 200);
     assert!(origin.received().concat().starts_with("GET /a HTTP/1.1\r\n"));
 }
@@ -230,12 +231,11 @@ fn bad_chunks_are_never_completed() {
         "5\r\nhello\r\n0\r\n folded: 1\r\n\r\n",
         "5\r\nhello\r\n0\r\nx: a\0b\r\n\r\n",
     ];
-    let requests = chunks.map(post);
-    never_completed(&requests.each_ref().map(String::as_str));
+    never_completed(&chunks.map(post));
 }
 
 #[test]
-fn what_stands_behind_a_bare_lf_in_trailers_is_never_a_request() {
+fn a_request_behind_a_bare_lf_in_trailers_is_never_answered() {
     for end in ["0\r\n\n", "0\r\nx: 1\n\n", "0\r\nx: 1\r\n\n"] {
         let (origin, tollgate) = start();
         let request = format!(
@@ -249,10 +249,8 @@ fn what_stands_behind_a_bare_lf_in_trailers_is_never_a_request() {
 
 #[test]
 fn chunk_extensions_are_not_passed_on() {
-    let (origin, tollgate) = start();
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5;x=\"y;z\"\r\nhello\r\n0;q\r\n\r\n");
-    assert_eq!(client.reply().json()["body"], "hello");
+    let head = "POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let origin = passed_on(format!("{head}5;x=\"y;z\"\r\nhello\r\n0;q\r\n\r\n"), "hello");
     assert!(!origin.received().concat().contains(';'), "{:?}", origin.received());
 }
 
@@ -262,11 +260,11 @@ fn chunk_extensions_without_end_are_refused() {
         "POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5;{}\r\nhello\r\n0\r\n\r\n",
         "x".repeat(32 << 10)
     );
-    never_completed(&[&long]);
+    never_completed(&[long]);
 }
 
 #[test]
-fn what_follows_a_body_is_a_request_of_its_own() {
+fn a_request_behind_a_body_is_answered_on_its_own() {
     let (origin, tollgate) = start();
     let mut client = Client::connect(tollgate.address);
     let second = "GET /second HTTP/1.1\r\nhost: b\r\n\r\n";
@@ -279,11 +277,8 @@ fn what_follows_a_body_is_a_request_of_its_own() {
 
 #[test]
 fn a_request_that_looks_like_two_is_passed_on_as_one() {
-    let (origin, tollgate) = start();
-    let mut client = Client::connect(tollgate.address);
-    let length = SMUGGLED.len();
-    client.send(format!("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{SMUGGLED}"));
-    assert_eq!(client.reply().json()["body"], SMUGGLED);
+    let head = format!("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", SMUGGLED.len());
+    let origin = passed_on(format!("{head}{SMUGGLED}"), SMUGGLED);
     assert_eq!(origin.heads().len(), 1);
 }
 
@@ -295,10 +290,8 @@ fn connection_can_take_neither_length_nor_host_nor_chunks_from_a_request() {
         ("connection: transfer-encoding\r\ncontent-length: 5", "hello"),
         ("connection: transfer-encoding\r\ntransfer-encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
     ] {
-        let (origin, tollgate) = start();
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("POST /a HTTP/1.1\r\nhost: a.example\r\n{fields}\r\n\r\n{body}"));
-        assert_eq!(client.reply().json()["body"], "hello", "{fields:?}");
+        let request = format!("POST /a HTTP/1.1\r\nhost: a.example\r\n{fields}\r\n\r\n{body}");
+        let origin = passed_on(request, "hello");
         let head = origin.heads()[0].clone();
         assert!(head.contains("\r\nhost: a.example"), "{head}");
     }
@@ -310,8 +303,7 @@ fn the_body_of_a_get_is_passed_on_however_it_is_framed() {
         ["content-length: 5\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]
     {
         let (origin, tollgate) = start();
-        let mut client = Client::connect(tollgate.address);
-        client.send(format!("GET /a HTTP/1.1\r\nhost: a\r\n{framed}"));
+        let mut client = Client::sending(tollgate.address, format!("GET /a HTTP/1.1\r\nhost: a\r\n{framed}"));
         assert_eq!(client.reply().json()["body"], "hello", "{framed:?}");
         client.send("GET /b HTTP/1.1\r\nhost: a\r\n\r\n");
         assert_eq!(client.reply().json()["target"], "/b");

@@ -38,26 +38,31 @@ fn an_empty_post_keeps_its_length() {
     assert!(!head.contains("transfer-encoding"), "{head}");
 }
 
+/// Answers every request on a connection with these bytes.
+fn repeats(answer: &'static str) -> Origin {
+    Origin::start(move |conn| {
+        while conn.head()?.is_some() {
+            conn.send(answer.as_bytes())?;
+        }
+        Ok(())
+    })
+}
+
 #[test]
-fn an_answer_to_head_tells_the_length_and_has_no_body() {
+fn an_answer_to_head_has_the_length_and_no_body() {
     for (answer, length) in [
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n".as_slice(), Some("1234")),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", None),
-        (b"HTTP/1.1 200 OK\r\n\r\n", None),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n", Some("1234")),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", None),
+        ("HTTP/1.1 200 OK\r\n\r\n", None),
     ] {
-        let origin = Origin::start(move |conn| {
-            while conn.head()?.is_some() {
-                conn.send(answer)?;
-            }
-            Ok(())
-        });
+        let origin = repeats(answer);
         let tollgate = before(&origin);
         let mut client = Client::connect(tollgate.address);
         for _ in 0..3 {
             let reply = client.request("HEAD", "/", &[], b"");
-            assert_eq!((reply.status, reply.header("content-length")), (200, length));
+            assert_eq!((reply.status, reply.header("content-length")), (200, length), "{answer}");
         }
-        assert_eq!(origin.connections(), 1);
+        assert_eq!(origin.connections(), 1, "{answer}");
     }
 }
 
@@ -68,19 +73,14 @@ fn answers_without_a_body_end_with_their_head() {
         ("HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\n\r\n", 304),
         ("HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\ncontent-length: 99\r\n\r\n", 304),
     ] {
-        let origin = Origin::start(move |conn| {
-            while conn.head()?.is_some() {
-                conn.send(answer.as_bytes())?;
-            }
-            Ok(())
-        });
+        let origin = repeats(answer);
         let tollgate = before(&origin);
         let mut client = Client::connect(tollgate.address);
         for _ in 0..3 {
             let reply = client.request("GET", "/", &[("if-none-match", "\"x\"")], b"");
-            assert_eq!((reply.status, reply.header("etag")), (status, Some("\"x\"")));
-            assert_ne!(reply.header("content-length"), Some("0"));
-            assert_eq!(reply.header("transfer-encoding"), None);
+            assert_eq!((reply.status, reply.header("etag")), (status, Some("\"x\"")), "{answer}");
+            assert_ne!(reply.header("content-length"), Some("0"), "{answer}");
+            assert_eq!(reply.header("transfer-encoding"), None, "{answer}");
         }
         assert_eq!(origin.connections(), 1, "{answer}");
     }
@@ -90,8 +90,7 @@ fn answers_without_a_body_end_with_their_head() {
 fn an_http_1_0_client_is_answered_as_it_expects() {
     let origin = says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n");
     let tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET / HTTP/1.0\r\n\r\n");
+    let mut client = Client::sending(tollgate.address, "GET / HTTP/1.0\r\n\r\n");
     assert!(client.line().unwrap().starts_with("HTTP/1.0 200"));
     let mut rest = Vec::new();
     while let Ok(line) = client.line() {

@@ -299,8 +299,15 @@ impl Outage {
         self.during.iter().filter(|sample| sample.status == 503).count()
     }
 
-    /// What two workers with two connections each may make when they fail and when they are back, the
-    /// monitor's two a second besides.
+    /// Requests were refused without a question to Redis.
+    #[track_caller]
+    fn opened_the_breaker(&self) {
+        assert!(self.opened && self.refused() > 100, "{}", self.refused());
+        self.made_few_connections();
+    }
+
+    /// Two workers with two connections each make new ones when they fail and when they are back, and the monitor makes
+    /// two a second.
     #[track_caller]
     fn made_few_connections(&self) {
         let seconds = self.watched.as_secs() as usize + 1;
@@ -316,16 +323,14 @@ const LASTS: Duration = Duration::from_millis(2_500);
 fn redis_stops_where_it_stands() {
     let outage =
         suffer(Site::server(), "SIGSTOP", LASTS, |site| site.redis.pause(), |site| site.redis.resume());
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 #[test]
 fn redis_is_killed_and_comes_back_empty() {
     let outage =
         suffer(Site::server(), "killed", LASTS, |site| site.redis.kill(), |site| site.redis.restart());
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 #[test]
@@ -357,8 +362,7 @@ fn redis_is_slow(site: (Site, String)) {
     let slow = Duration::from_millis(100);
     let outage =
         suffer(site, "slow by 100 ms", LASTS, |site| site.delay(slow), |site| site.delay(Duration::ZERO));
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 fn redis_is_slow_but_not_too_slow(site: (Site, String)) {
@@ -371,14 +375,12 @@ fn redis_is_slow_but_not_too_slow(site: (Site, String)) {
 
 fn the_way_to_redis_is_cut_without_a_word(site: (Site, String)) {
     let outage = suffer(site, "black hole", LASTS, |site| site.stall(true), |site| site.stall(false));
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 fn all_connections_are_reset(site: (Site, String)) {
     let outage = suffer(site, "reset", LASTS, |site| site.refuse(true), |site| site.refuse(false));
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 #[test]
@@ -390,8 +392,7 @@ fn redis_makes_clients_wait() {
         |site| assert_eq!(site.redis.cli(&["client", "pause", "2500", "all"]), "OK"),
         |_| {},
     );
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 #[test]
@@ -413,8 +414,7 @@ fn redis_is_busy_with_something_else() {
         },
         |_| {},
     );
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 fn each_of_two_instances_admits_its_share(redis: &mut Deployment) {
@@ -470,9 +470,7 @@ fn it_starts_without_redis_and_takes_it_when_it_comes() {
     let tollgate = instance(&origin, &at(&redis.url()));
     assert_eq!(["/local", "/allow", "/deny"].map(|path| get(tollgate.address, path, "k")), [200, 200, 503]);
     assert!(begun.elapsed() < Duration::from_secs(5), "it serves at once, not after {:?}", begun.elapsed());
-    eventually("it warns", || {
-        tollgate.log().iter().any(|line| line.contains("WARN") && line.contains("Redis"))
-    });
+    eventually("it warns", || tollgate.has_logged(&["WARN", "Redis"]));
     let status = || tollgate.admin("GET", "/v1/status").json()["store"].clone();
     eventually("the status warns", || {
         warnings(&tollgate).iter().any(|warning| warning.contains("is unavailable ("))
@@ -595,9 +593,7 @@ fn where_memory_is_full_requests_fall_back_and_denials_hold() {
     eprintln!("OOM: {made} new connections, {} requests", samples.len());
     assert!(made < 20, "{made} new connections: those that there are serve");
     eventually("the status warns", || warnings(&tollgate).iter().any(|warning| warning.contains("OOM")));
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|line| line.contains("WARN") && line.contains("OOM"))
-    });
+    eventually("it is logged", || tollgate.has_logged(&["WARN", "OOM"]));
 
     assert_eq!(redis.cli(&["config", "set", "maxmemory", "100mb"]), "OK");
     let begun = Instant::now();
@@ -642,8 +638,7 @@ fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_master_again() {
         |site| assert_eq!(site.redis.cli(&["replicaof", "127.0.0.1", &port]), "OK"),
         |site| assert_eq!(site.redis.cli(&["replicaof", "no", "one"]), "OK"),
     );
-    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
-    outage.made_few_connections();
+    outage.opened_the_breaker();
 }
 
 /// While it waits for the store, a request is neither idle, nor late, nor in the way of the one behind it.

@@ -11,22 +11,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use h2::{Reason, server::Builder};
+use h2::{Reason, client::ResponseFuture, server::Builder};
 use http::Response;
 use tokio::sync::watch;
 
 use super::PATIENT;
 use crate::harness::{
-    Authority, Client, Config, Conn, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually,
+    Authority, Client, Config, Conn, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, by_http2,
+    eventually,
     frames::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame},
     get, in_runtime, printed, program, quickest, read, request, send_body, server_config,
 };
 
 #[test]
-fn the_origin_of_these_tests_does_what_they_say() {
+fn the_origin_of_these_tests_answers_resets_and_speaks_tls() {
     let echo = Http2Origin::echo();
-    in_runtime(async {
-        let mut client = Http2Client::connect(echo.address).await;
+    by_http2(echo.address, async |mut client| {
         let (answer, mut body) = client.send("POST", "/a", &[("x-a", "1")], false).await.unwrap();
         body.send_data(Bytes::from_static(b"body"), false).unwrap();
         body.send_trailers([("x-sum".parse().unwrap(), "4".parse().unwrap())].into_iter().collect()).unwrap();
@@ -51,8 +51,7 @@ fn the_origin_of_these_tests_does_what_they_say() {
         send_body(&mut stream, Bytes::from_static(b"down")).await?;
         exchange.reset(&mut stream).await
     });
-    in_runtime(async {
-        let mut client = Http2Client::connect(stalling.address).await;
+    by_http2(stalling.address, async |mut client| {
         let (unanswered, _) = client.send("GET", "/unanswered", &[], true).await.unwrap();
         client.ping().await.unwrap();
         drop(unanswered);
@@ -98,11 +97,6 @@ pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 fn before(endpoints: &[SocketAddr], settings: &str, rest: &str) -> Tollgate {
     let settings = format!("protocol: h2, {settings}");
     Tollgate::start(Config::upstream(endpoints, &settings, &format!("workers: 1\n{rest}")))
-}
-
-/// Whether the log has a line with all of these words.
-fn is_logged(tollgate: &Tollgate, words: &[&str]) -> bool {
-    tollgate.log().iter().any(|line| words.iter().all(|word| line.contains(word)))
 }
 
 #[test]
@@ -201,8 +195,7 @@ policies: {{ failures: {{ algorithm: sliding_log, key: ip, limit: 2/1h, count: {
 routes: [{{ path: /counted, upstream: origin, policies: [failures] }}, {{ path: /*, upstream: origin }}]",
         origin.address
     )));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, _) =
             client.send("POST", "/", &[("content-type", "application/grpc")], true).await.unwrap();
         let mut stream = answer.await.unwrap().into_body();
@@ -219,7 +212,7 @@ routes: [{{ path: /counted, upstream: origin, policies: [failures] }}, {{ path: 
 }
 
 #[test]
-fn trailers_pass_both_ways_where_they_are_to() {
+fn trailers_pass_both_ways_with_pass_and_not_with_drop() {
     let origin = Http2Origin::echo();
     for (setting, passes) in [("pass", true), ("drop", false)] {
         let tollgate = Tollgate::start(Config::yaml(format!(
@@ -227,8 +220,7 @@ fn trailers_pass_both_ways_where_they_are_to() {
 routes: [{{ path: /*, upstream: origin, trailers: {setting} }}]",
             origin.address
         )));
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             let fields = [("te", "trailers"), ("x-a", "1")];
             let (answer, mut body) = client.send("POST", "/", &fields, false).await.unwrap();
             body.send_data(Bytes::from_static(b"body"), false).unwrap();
@@ -262,24 +254,40 @@ fn held(settings: Builder) -> (Http2Origin, watch::Sender<usize>) {
     (origin, sender)
 }
 
+/// Sends GETs of `/0`, `/1`, … at once.
+async fn gets(client: &mut Http2Client, count: usize) -> Vec<ResponseFuture> {
+    let mut answers = Vec::new();
+    for number in 0..count {
+        answers.push(client.send("GET", &format!("/{number}"), &[], true).await.unwrap().0);
+    }
+    answers
+}
+
+/// The statuses of all these answers, sorted.
+async fn statuses(answers: Vec<ResponseFuture>) -> Vec<u16> {
+    let replies = futures_util::future::join_all(answers.into_iter().map(read)).await;
+    let mut statuses: Vec<_> = replies.into_iter().map(|reply| reply.unwrap().status()).collect();
+    statuses.sort_unstable();
+    statuses
+}
+
+/// An endpoint that holds its requests, and takes so many at once on a connection.
+fn held_with_streams(most: u32) -> (Http2Origin, watch::Sender<usize>) {
+    let mut settings = Builder::new();
+    settings.max_concurrent_streams(most);
+    held(settings)
+}
+
 #[test]
 fn requests_share_as_few_connections_as_the_endpoint_allows() {
-    let mut settings = Builder::new();
-    settings.max_concurrent_streams(4);
-    let (origin, release) = held(settings);
+    let (origin, release) = held_with_streams(4);
     let tollgate = before(&[origin.address], "timeouts: { connect: 10s }", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
-        let mut answers = Vec::new();
-        for number in 0..10 {
-            answers.push(client.send("GET", &format!("/{number}"), &[], true).await.unwrap().0);
-        }
+    by_http2(tollgate.address, async |mut client| {
+        let answers = gets(&mut client, 10).await;
         until("all are there", || origin.open_streams() == 10).await;
         assert_eq!(origin.connections(), 3);
         release.send_replace(10);
-        for answer in answers {
-            assert_eq!(read(answer).await.unwrap().status(), 200);
-        }
+        assert_eq!(statuses(answers).await, [200; 10]);
         for _ in 0..3 {
             assert_eq!(client.get("/0", &[]).await.unwrap().status(), 200);
         }
@@ -289,24 +297,16 @@ fn requests_share_as_few_connections_as_the_endpoint_allows() {
 
 #[test]
 fn requests_beyond_what_connections_take_wait_in_the_queue() {
-    let mut settings = Builder::new();
-    settings.max_concurrent_streams(2);
-    let (origin, release) = held(settings);
+    let (origin, release) = held_with_streams(2);
     let tollgate = before(&[origin.address], "max_connections: 1, timeouts: { connect: 2s }", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
-        let mut answers = Vec::new();
-        for number in 0..3 {
-            answers.push(client.send("GET", &format!("/{number}"), &[], true).await.unwrap().0);
-        }
+    by_http2(tollgate.address, async |mut client| {
+        let answers = gets(&mut client, 3).await;
         until("two are there", || origin.open_streams() == 2).await;
         // The queue has one place, as there is one connection.
         assert_eq!(client.get("/9", &[]).await.unwrap().status(), 503);
         assert_eq!((origin.heads().len(), origin.connections()), (2, 1));
         release.send_replace(3);
-        for answer in answers {
-            assert_eq!(read(answer).await.unwrap().status(), 200);
-        }
+        assert_eq!(statuses(answers).await, [200; 3]);
     });
     assert_eq!(origin.connections(), 1);
 }
@@ -332,8 +332,7 @@ fn workers_without_a_connection_get_their_turn() {
 fn an_endpoint_that_goes_away_finishes_what_it_has() {
     let (origin, release) = held(Builder::new());
     let tollgate = before(&[origin.address], "", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (first, _) = client.send("GET", "/0", &[], true).await.unwrap();
         until("it is there", || origin.open_streams() == 1).await;
         origin.go_away();
@@ -370,8 +369,7 @@ fn a_refused_stream_is_tried_once_more_and_its_connection_goes_on() {
         (origin, release)
     };
     let tollgate = before(&[origin.address], "max_connections: 1, retry: { budget: 100% }", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (held, _) = client.send("GET", "/held", &[], true).await.unwrap();
         until("it is there", || origin.open_streams() == 1).await;
         for _ in 0..3 {
@@ -402,12 +400,21 @@ fn next_frame(conn: &mut Conn) -> std::io::Result<(u8, u32)> {
 /// `:status: 200` in HPACK's static table.
 const OK: &[u8] = &[0x88];
 
+/// Begins a connection, and reads until the first request: its stream.
+fn first_request(conn: &mut Conn) -> std::io::Result<u32> {
+    conn.take(24)?;
+    conn.send(&frame(SETTINGS, 0, 0, &[]))?;
+    loop {
+        if let (HEADERS, stream) = next_frame(conn)? {
+            return Ok(stream);
+        }
+    }
+}
+
 /// Sends what `answer` says to the request on stream `1`, counted from 0 by connection.
 fn raw_origin(answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static) -> Origin {
     Origin::start(move |conn| {
-        conn.take(24)?;
-        conn.send(&frame(SETTINGS, 0, 0, &[]))?;
-        while next_frame(conn)?.0 != HEADERS {}
+        first_request(conn)?;
         let answer = answer(conn.number);
         conn.send(&answer)?;
         while !answer.is_empty() {
@@ -418,34 +425,30 @@ fn raw_origin(answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static) -> Orig
 }
 
 #[test]
-fn what_an_endpoint_did_not_process_before_it_went_away_is_sent_again() {
+fn a_post_is_sent_again_only_where_the_endpoint_says_that_it_has_not_processed_it() {
     let go_away = |last: u32| frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
     let answer = [frame(HEADERS, END_HEADERS, 1, OK), frame(DATA, END_STREAM, 1, b"second")].concat();
-    let origin = raw_origin(move |connection| if connection == 0 { go_away(0) } else { answer.clone() });
-    let tollgate = before(&[origin.address], "", "");
-    let reply = request(tollgate.address, "POST", "/", &[], b"body");
-    assert_eq!((reply.status, reply.text().as_str()), (200, "second"));
-
-    // It may have processed this one: a POST is not sent twice.
-    let origin = raw_origin(move |_| [go_away(1), frame(RST_STREAM, 0, 1, &2_u32.to_be_bytes())].concat());
-    let tollgate = before(&[origin.address], "", "");
-    assert_eq!(request(tollgate.address, "POST", "/", &[], b"body").status, 502);
-    assert_eq!(origin.connections(), 1);
-
-    // Nor one whose connection has ended.
-    let origin = raw_origin(|_| Vec::new());
-    let tollgate = before(&[origin.address], "", "");
-    assert_eq!(request(tollgate.address, "POST", "/", &[], b"body").status, 502);
-    assert_eq!(origin.connections(), 1);
+    let reset = frame(RST_STREAM, 0, 1, &2_u32.to_be_bytes());
+    for (case, first, connections) in [
+        ("a GOAWAY that leaves the request out", go_away(0), 2),
+        ("a GOAWAY that covers it, and a reset", [go_away(1), reset].concat(), 1),
+        ("the end of the connection", Vec::new(), 1),
+    ] {
+        let second = answer.clone();
+        let origin = raw_origin(move |connection| [&first, &second][connection.min(1)].clone());
+        let tollgate = before(&[origin.address], "", "");
+        let reply = request(tollgate.address, "POST", "/", &[], b"body");
+        assert_eq!(reply.status, if connections == 2 { 200 } else { 502 }, "{case}");
+        assert_eq!(reply.text() == "second", connections == 2, "{case}");
+        assert_eq!(origin.connections(), connections, "{case}");
+    }
 }
 
 #[test]
 fn a_reset_amid_a_body_is_never_its_end() {
     for head in [OK.to_vec(), [OK, &[0x0f, 0x0d, 0x01, b'9']].concat()] {
         let origin = Origin::start(move |conn| {
-            conn.take(24)?;
-            conn.send(&frame(SETTINGS, 0, 0, &[]))?;
-            while next_frame(conn)?.0 != HEADERS {}
+            first_request(conn)?;
             conn.send(&[frame(HEADERS, END_HEADERS, 1, &head), frame(DATA, 0, 1, b"part")].concat())?;
             conn.pause()?;
             conn.send(&frame(RST_STREAM, 0, 1, &[0; 4]))?;
@@ -453,16 +456,14 @@ fn a_reset_amid_a_body_is_never_its_end() {
             Ok(())
         });
         let tollgate = before(&[origin.address], "", "");
-        let mut client = Client::connect(tollgate.address);
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = Client::sending(tollgate.address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         eventually("the head is there", || client.has_something_to_read());
         origin.resume();
         client.broken_off();
-        eventually("it is logged", || is_logged(&tollgate, &["failed", "broke off"]));
+        eventually("it is logged", || tollgate.has_logged(&["failed", "broke off"]));
         origin.resume();
         let tollgate = before(&[origin.address], "", "");
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             let (answer, _) = client.send("GET", "/", &[], true).await.unwrap();
             let error = read(answer).await.unwrap_err();
             assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR), "{error}");
@@ -482,8 +483,7 @@ fn an_answer_before_the_end_of_the_upload_comes_whole() {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbegun");
     let reply = client.reply();
     assert_eq!((reply.status, reply.body.len()), (413, 100_000));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
         body.send_data(Bytes::from_static(b"begun"), false).unwrap();
         let reply = read(answer).await.unwrap();
@@ -497,8 +497,7 @@ fn an_answer_before_the_end_of_the_upload_comes_whole() {
 fn a_client_that_goes_away_cancels_its_stream_alone() {
     let (origin, release) = held(Builder::new());
     let tollgate = before(&[origin.address], "", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (other, _) = client.send("GET", "/1", &[], true).await.unwrap();
         // By HTTP/2, and by HTTP/1, with a body and without.
         let (unanswered, _) = client.send("GET", "/5", &[], true).await.unwrap();
@@ -522,8 +521,7 @@ fn a_client_that_goes_away_cancels_a_call_that_both_sides_still_send() {
         exchange.reset(&mut stream).await
     });
     let tollgate = before(&[origin.address], "", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
         let mut answer = answer.await.unwrap().into_body();
         assert_eq!(answer.data().await.unwrap().unwrap(), "begun");
@@ -547,8 +545,7 @@ fn an_upload_that_breaks_off_is_never_whole() {
             exchange.reset_unanswered().await
         });
         let tollgate = before(&[origin.address], "", "");
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             let (_answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
             body.send_data(Bytes::from_static(b"begun"), false).unwrap();
             until("it is there", || origin.open_streams() == 1).await;
@@ -577,8 +574,7 @@ fn a_client_that_reads_nothing_stops_its_own_stream_alone() {
         }
     });
     let tollgate = before(&[origin.address], "", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut stalled = Vec::new();
         for _ in 0..50 {
             let (answer, _) = client.send("GET", "/endless", &[], true).await.unwrap();
@@ -666,8 +662,7 @@ fn many_small_messages_at_once_pass() {
         exchange.respond(200, &[], &body)
     });
     let tollgate = before(&[origin.address], "", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let messages = 12_000;
         let (answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
         for message in 0..messages {
@@ -694,8 +689,7 @@ fn a_call_may_be_quiet_after_a_message_of_its_client() {
     });
     let limits = "client_limits: { idle_timeout: 1s, min_rate: { bytes: 1000, grace: 500ms } }\n";
     let tollgate = before(&[origin.address], "timeouts: { response: 10s, idle: 10s }", limits);
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let fields = [("content-type", "application/grpc"), ("te", "trailers")];
         let (answer, mut body) = client.send("POST", "/", &fields, false).await.unwrap();
         let mut answer = answer.await.unwrap().into_body();
@@ -717,8 +711,7 @@ fn a_call_may_be_quiet_after_a_message_of_its_client() {
 fn an_endpoint_that_reads_nothing_stops_the_upload() {
     let origin = Http2Origin::start(|mut exchange| async move { exchange.reset_unanswered().await });
     let tollgate = before(&[origin.address], "", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let (_answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
         let mut taken = 0;
         let chunk = Bytes::from(vec![0; 16 << 10]);
@@ -761,30 +754,24 @@ fn an_endpoint_is_asked_whether_it_wants_the_body() {
 }
 
 #[test]
-fn an_endpoint_of_http_1_is_called_so() {
+fn an_endpoint_that_speaks_http_1_gets_502_and_a_warning_that_says_so() {
     let origin = Origin::saying("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     let tollgate = before(&[origin.address], "", "");
     assert_eq!(get(tollgate.address, "/", &[]).status, 502);
     let url = format!("http://{}", origin.address);
     eventually("it is logged", || {
-        is_logged(&tollgate, &["WARN", &url, "does not speak HTTP/2", "set `protocol: h1`"])
+        tollgate.has_logged(&["WARN", &url, "does not speak HTTP/2", "set `protocol: h1`"])
     });
 }
 
 #[test]
-fn an_endpoint_that_says_nothing_is_given_up_and_all_that_wait_are_told() {
+fn all_requests_that_wait_for_an_endpoint_that_says_nothing_get_504_at_once() {
     let origin = Origin::sink();
     let tollgate = before(&[origin.address], "timeouts: { connect: 500ms }", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let begun = Instant::now();
-        let mut answers = Vec::new();
-        for _ in 0..20 {
-            answers.push(client.send("GET", "/", &[], true).await.unwrap().0);
-        }
-        for answer in answers {
-            assert_eq!(read(answer).await.unwrap().status(), 504);
-        }
+        let answers = gets(&mut client, 20).await;
+        assert_eq!(statuses(answers).await, [504; 20]);
         assert!(begun.elapsed() < Duration::from_secs(5), "one after the other");
     });
     assert!(origin.connections() <= 2, "{}", origin.connections());
@@ -808,14 +795,19 @@ fn an_endpoint_slower_to_connect_to_than_any_request_may_take_is_connected_to() 
     assert_eq!(origin.connections(), 1, "all wait for the same");
 }
 
-#[test]
-fn a_connection_that_is_silent_gets_no_other_request() {
-    let origin = Http2Origin::start(|mut exchange| async move {
+/// Does not answer `/` on its first connection.
+fn silent_on_the_first() -> Http2Origin {
+    Http2Origin::start(|mut exchange| async move {
         match (exchange.connection, exchange.head.uri().path()) {
             (0, "/") => exchange.reset_unanswered().await,
             _ => exchange.respond(200, &[], b"ok"),
         }
-    });
+    })
+}
+
+#[test]
+fn a_connection_that_is_silent_gets_no_other_request() {
+    let origin = silent_on_the_first();
     let tollgate = before(&[origin.address], "timeouts: { response: 1500ms }", "");
     // What opens the connection has come by then.
     assert_eq!(get(tollgate.address, "/first", &[]).status, 200);
@@ -832,8 +824,7 @@ fn a_connection_that_is_silent_serves_where_no_other_may_be_opened() {
         let settings = format!("max_connections: {connections}, timeouts: {{ response: 10s }}");
         let before_it = origin.connections();
         let tollgate = before(&[origin.address], &settings, "");
-        in_runtime(async {
-            let mut client = Http2Client::connect(tollgate.address).await;
+        by_http2(tollgate.address, async |mut client| {
             let number = async |client: &mut Http2Client| {
                 let reply = client.get("/0", &[]).await.unwrap();
                 assert_eq!(reply.status(), 200, "{}", reply.text());
@@ -863,17 +854,11 @@ fn a_connection_that_is_silent_serves_where_no_other_may_be_opened() {
 
 #[test]
 fn a_dead_connection_is_closed_under_load_where_no_other_may_be_opened() {
-    let origin = Http2Origin::start(|mut exchange| async move {
-        match (exchange.connection, exchange.head.uri().path()) {
-            (0, "/") => exchange.reset_unanswered().await,
-            _ => exchange.respond(200, &[], b"ok"),
-        }
-    });
+    let origin = silent_on_the_first();
     let tollgate = before(&[origin.address], "max_connections: 1, timeouts: { response: 1500ms }", "");
     assert_eq!(get(tollgate.address, "/first", &[]).status, 200);
     let statuses = Arc::<Mutex<Vec<u16>>>::default();
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let end = Instant::now() + PATIENCE;
         // There is always one on the way.
         while !statuses.lock().unwrap().contains(&200) {
@@ -911,8 +896,7 @@ fn a_dead_connection_fails_its_own_streams_alone() {
     let (dead, _held) = held(Builder::new());
     let (alive, release) = held(Builder::new());
     let tollgate = before(&[dead.address, alive.address], "balance: round_robin", "");
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
+    by_http2(tollgate.address, async |mut client| {
         let mut answers = Vec::new();
         for _ in 0..6 {
             answers.push(client.send("POST", "/0", &[], true).await.unwrap().0);
@@ -920,10 +904,7 @@ fn a_dead_connection_fails_its_own_streams_alone() {
         until("all are there", || dead.open_streams() == 3 && alive.open_streams() == 3).await;
         dead.close();
         release.send_replace(1);
-        let statuses = futures_util::future::join_all(answers.into_iter().map(read)).await;
-        let mut statuses: Vec<_> = statuses.into_iter().map(|reply| reply.unwrap().status()).collect();
-        statuses.sort_unstable();
-        assert_eq!(statuses, [200, 200, 200, 502, 502, 502]);
+        assert_eq!(statuses(answers).await, [200, 200, 200, 502, 502, 502]);
     });
 }
 
@@ -935,8 +916,7 @@ fn the_lease_of_a_request_lasts_until_its_stream_is_answered_or_given_up() {
         "policies: [parallel]",
         "policies: { parallel: { algorithm: concurrency, key: ip, limit: 1, lease: 60s } }",
     );
-    let mut client = Client::connect(tollgate.address);
-    client.send("GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let client = Client::sending(tollgate.address, "GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("it is there", || origin.open_streams() == 1);
     assert_eq!(get(tollgate.address, "/1", &[]).status, 429);
     // The endpoint works on: only its answer tells that it has done with it.
@@ -981,7 +961,7 @@ routes: [{{ path: /*, upstream: origin }}]",
                 "h1" => "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)",
                 _ => "the server does not speak HTTP/2, by its TLS handshake (ALPN): set `protocol: h1`",
             };
-            eventually("it is logged", || is_logged(&tollgate, &["WARN", "could not be reached", why]));
+            eventually("it is logged", || tollgate.has_logged(&["WARN", "could not be reached", why]));
         }
     }
 }
@@ -989,14 +969,7 @@ routes: [{{ path: /*, upstream: origin }}]",
 /// An origin that answers each request with 103s without end, and never with anything else.
 fn flooding() -> Origin {
     Origin::start(|conn| {
-        conn.take(24)?;
-        conn.send(&frame(SETTINGS, 0, 0, &[]))?;
-        let stream = loop {
-            let (kind, stream) = next_frame(conn)?;
-            if kind == HEADERS {
-                break stream;
-            }
-        };
+        let stream = first_request(conn)?;
         let fields = block(&[(b":status", b"103"), (b"link", b"</a.css>")]);
         let hints = frame(HEADERS, END_HEADERS, stream, &fields).repeat(1000);
         loop {

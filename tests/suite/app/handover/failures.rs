@@ -67,35 +67,23 @@ fn an_address_that_is_taken() {
 }
 
 #[test]
-fn a_binary_that_ends() {
+fn a_binary_that_ends_or_is_none_or_speaks_another_language() {
     let (origin, installation) = (origin(), Installation::new());
     let service = installation.start(Config::new(&[origin.address], ""));
-    installation.replace("exit 3");
-    fails(&service, "it ended before it was ready (exit status: 3)");
-    installation.replace("kill -SEGV $$");
-    fails(&service, "it ended before it was ready (signal: 11 (SIGSEGV)");
-    installation.restore();
-    service.hand_over();
-}
-
-#[test]
-fn a_binary_that_is_none() {
-    let (origin, installation) = (origin(), Installation::new());
-    let service = installation.start(Config::new(&[origin.address], ""));
+    for (script, why) in [
+        ("exit 3", "it ended before it was ready (exit status: 3)"),
+        ("kill -SEGV $$", "it ended before it was ready (signal: 11 (SIGSEGV)"),
+        ("echo hello >&3; exec sleep 1000", "is not a Tollgate that can take over: it said \"hello\""),
+    ] {
+        installation.replace(script);
+        fails(&service, why);
+    }
     fs::remove_file(installation.binary()).unwrap();
     fails(&service, "No such file or directory");
     fs::write(installation.binary(), "text").unwrap();
     fails(&service, "Permission denied");
     installation.restore();
     service.hand_over();
-}
-
-#[test]
-fn a_binary_that_speaks_another_language() {
-    let (origin, installation) = (origin(), Installation::new());
-    let service = installation.start(Config::new(&[origin.address], ""));
-    installation.replace("echo hello >&3; exec sleep 1000");
-    fails(&service, "is not a Tollgate that can take over: it said \"hello\"");
 }
 
 #[test]
