@@ -102,10 +102,10 @@ fn parse_for(
         context.report(duplicate);
     }
     let config = root::read(Cursor::root(&tree.root, &context));
-    let Findings { problems, warnings, inserted } = context.into_findings();
+    let Findings { problems, warnings, inserted, secret_values } = context.into_findings();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            secrets = secrets.and_values_of(text, config.secrets().map(|(_, secret)| secret.reveal()));
+            secrets = secrets.and_values_of(text, secret_values.iter().map(String::as_str));
             config.source = ConfigSource {
                 path: file_name.to_owned(),
                 redacted_text: secrets.mask(text),

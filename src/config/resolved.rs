@@ -206,7 +206,7 @@ impl Config {
         most
     }
 
-    /// All secrets, each with the path of its setting.
+    /// All secrets, each with the path of its setting, for a reload to report which have changed.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
         let redis = self.store.redis.iter().flat_map(|redis| {
             let (path, urls) = redis.urls();

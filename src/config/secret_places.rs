@@ -31,8 +31,7 @@ impl Secrets {
         found
     }
 
-    /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of the configuration
-    /// that was read from it.
+    /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of its secret settings.
     pub(super) fn and_values_of<'s>(mut self, text: &str, secrets: impl Iterator<Item = &'s str>) -> Self {
         let words = secret_words(secrets);
         for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, word))) {
@@ -299,6 +298,16 @@ x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
         );
         assert!(!shown.contains("from-elsewhere") && !shown.contains("from-a-file"), "{shown}");
         assert!(shown.contains("${TOKEN}"), "{shown}");
+    }
+
+    /// The values of secret settings alone: no word beside them says that they are secret.
+    #[test]
+    fn a_secret_is_masked_wherever_the_file_has_it() {
+        let shown = redacted(
+            "x-a: [from-elsewhere, \"a hunter2\", hunter3 b] # from-elsewhere, hunter2, hunter3\nadmin: { token: \"${T}\" }
+abuse: { users: hashed, secret: hunter2 }\nstore: { redis: { url: \"redis://user:hunter3@host\" } }",
+        );
+        assert!(shown.starts_with("x-a: [***, \"a ***\", *** b] # ***, ***, ***\n"), "{shown}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(in crate::config) struct ReadContext<'a> {
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) warnings: RefCell<Vec<Problem>>,
     pub(super) inserted: RefCell<BTreeSet<FileLocation>>,
+    pub(super) secret_values: RefCell<Vec<String>>,
 }
 
 /// The results of reading a configuration, besides its values.
@@ -34,6 +35,8 @@ pub(in crate::config) struct Findings {
     pub(in crate::config) warnings: Vec<Problem>,
     /// The scalars with text from the environment or from files.
     pub(in crate::config) inserted: BTreeSet<FileLocation>,
+    /// The values of secret settings, interpolated.
+    pub(in crate::config) secret_values: Vec<String>,
 }
 
 impl<'a> ReadContext<'a> {
@@ -43,8 +46,8 @@ impl<'a> ReadContext<'a> {
         secrets: &'a Secrets,
         rewrite_foreign: fn(&str, &str) -> String,
     ) -> Self {
-        let (problems, warnings, inserted) = Default::default();
-        Self { lookup, purpose, secrets, rewrite_foreign, problems, warnings, inserted }
+        let (problems, warnings, inserted, secret_values) = Default::default();
+        Self { lookup, purpose, secrets, rewrite_foreign, problems, warnings, inserted, secret_values }
     }
 
     /// Collects an error.
@@ -67,6 +70,7 @@ impl<'a> ReadContext<'a> {
             problems: self.problems.into_inner(),
             warnings: self.warnings.into_inner(),
             inserted: self.inserted.into_inner(),
+            secret_values: self.secret_values.into_inner(),
         }
     }
 }

@@ -186,12 +186,23 @@ impl<'t> Cursor<'t> {
         self.parse_scalar(false, parse)
     }
 
-    /// As [`Cursor::parse`], for a secret: errors do not quote it.
-    pub(in crate::config) fn parse_secret<T>(
+    /// As [`Cursor::parse`]; errors do not quote the value.
+    pub(in crate::config) fn parse_unquoted<T>(
         self,
         parse: impl FnOnce(&str) -> Result<T, Invalid>,
     ) -> Option<T> {
         self.parse_scalar(true, parse)
+    }
+
+    /// As [`Cursor::parse_unquoted`], for a secret setting: its value is masked wherever the file has it.
+    pub(in crate::config) fn parse_secret<T>(
+        self,
+        parse: impl FnOnce(&str) -> Result<T, Invalid>,
+    ) -> Option<T> {
+        self.parse_unquoted(|text| {
+            self.context.secret_values.borrow_mut().push(text.to_owned());
+            parse(text)
+        })
     }
 
     /// The path of a file.

@@ -52,7 +52,7 @@ impl TextReader<'_> {
         let read = |written: &str| self.placeholders.field(written);
         // An error quotes nothing of a credential.
         let mut field = match value.is_secret() {
-            true => value.parse_secret(read)?,
+            true => value.parse_unquoted(read)?,
             false => self.read(value, read)?,
         };
         self.warn_of_user(value, &field.text);
