@@ -44,12 +44,9 @@ impl Search<'_> {
                 for (key, node) in entries {
                     // `limit` is one of the `limits`.
                     let names = [key.name.clone(), format!("{}s", key.name)];
-                    let found = names.iter().find_map(|name| Some((name, entry(value, name)?)));
-                    match found {
-                        Some((name, value)) => self.visit(node, value, &below(name)),
-                        None if self.is_inserted(node) => drop(self.found.insert(path.to_owned())),
-                        None => {}
-                    }
+                    let found = names.iter().find_map(|name| Some((below(name), entry(value, name)?)));
+                    let (path, value) = found.unwrap_or((path.to_owned(), &Value::Null));
+                    self.visit(node, value, &path);
                 }
             }
             (NodeKind::List(nodes), Value::Array(items))

@@ -92,11 +92,7 @@ fn parse_for(
         None => Errors::new(file_name, text, secrets, problems),
     };
     let tree = yaml::parse(text).map_err(|problem| wrong(&Secrets::by_words(text), vec![problem]))?;
-    let mut secrets = Secrets::of_tree(text, &tree.root, Place::Known(&FILE));
-    if !tree.duplicates.is_empty() {
-        // The tree lacks the values of repeated keys.
-        secrets = secrets.and(Secrets::by_words(text));
-    }
+    let secrets = Secrets::of_tree(text, &tree, Place::Known(&FILE));
     let context = ReadContext::new(lookup, purpose, &secrets, foreign_value);
     for duplicate in tree.duplicates {
         context.report(duplicate);
@@ -105,7 +101,7 @@ fn parse_for(
     let Findings { problems, warnings, inserted, secret_values } = context.into_findings();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            secrets = secrets.and_values_of(text, secret_values.iter().map(String::as_str));
+            let secrets = secrets.and_values(text, &secret_values);
             config.source = ConfigSource {
                 path: file_name.to_owned(),
                 redacted_text: secrets.mask(text),

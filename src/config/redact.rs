@@ -112,7 +112,7 @@ impl Secrets {
     pub(super) fn by_words(text: &str) -> Self {
         let mut ranges = Vec::new();
         let mut all = lines(text).into_iter().peekable();
-        // The indent of a key whose value continues in the lines below.
+        // The indent of a key whose value may continue in the lines below.
         let mut open: Option<usize> = None;
         while let Some((at, line)) = all.next() {
             let content = line.trim_start();
@@ -120,19 +120,12 @@ impl Secrets {
                 ranges.push(at + line.len() - content.len()..at + line.trim_end().len());
                 continue;
             }
-            let goes_on = |next: &str| next.trim().is_empty() || indent(next) > indent(line);
-            let next = all.peek().map(|(_, next)| *next).filter(|next| goes_on(next));
-            open = next.filter(|next| may_go_on(line, next)).map(|_| indent(line));
+            open = all.peek().filter(|(_, next)| may_go_on(line, next)).map(|_| indent(line));
             ranges.extend(shifted(credential_ranges(line), at));
             let words = content.trim_start_matches([' ', '-', '{']).trim_end();
             ranges.extend(shifted(behind_a_space(words), at + line.trim_end().len() - words.len()));
         }
         Self { ranges: disjoint(ranges), ..Self::default() }
-    }
-
-    /// Adds the secrets of `other`.
-    pub(super) fn and(self, other: Self) -> Self {
-        Self { ranges: disjoint([self.ranges, other.ranges].concat()), ..self }
     }
 
     /// The ranges inside `part` of the text, relative to its beginning.
@@ -198,23 +191,20 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches([' ', '-']).len()
 }
 
-/// Whether `line` has the key of a secret whose value continues in the line `next`: the value is missing, a block,
-/// plain, or has an open quote. A mapping below it is not a secret.
+/// Whether `line` has the key of a secret whose value continues in the line `next`, if that is indented further. A mapping
+/// is not a secret.
 fn may_go_on(line: &str, next: &str) -> bool {
     let Some((key, value)) = line.split_once(':') else { return false };
     let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
     let value = value.split(" #").next().unwrap_or_default().trim();
     // An anchor or a tag precedes the value.
-    let value = value.split_whitespace().find(|word| !word.starts_with(['&', '!'])).map_or("", |_| value);
-    let is_mapping = next.contains(": ") || next.trim_end().ends_with(':');
-    let is_unclosed = |quote: char| value.starts_with(quote) && value.matches(quote).count() == 1;
-    let goes_on = match value.chars().next() {
-        None => !is_mapping,
-        Some('"') => is_unclosed('"'),
-        Some('\'') => is_unclosed('\''),
-        Some(first) => first != '{' && first != '[',
+    let is_below = value.split_whitespace().all(|word| word.starts_with(['&', '!']));
+    let has_end = match value.chars().next() {
+        _ if is_below => next.contains(": ") || next.trim_end().ends_with(':'),
+        Some(quote @ ('"' | '\'')) => value.matches(quote).count() > 1,
+        first => matches!(first, Some('{' | '[')),
     };
-    goes_on && (is_credential_key(name) || name.eq_ignore_ascii_case("url"))
+    !has_end && (is_credential_key(name) || name.eq_ignore_ascii_case("url"))
 }
 
 /// `line` with these ranges masked, and the new position of `column`. Columns start at 1 and count characters.
@@ -239,17 +229,14 @@ pub(super) fn mask_ranges(line: &str, credentials: &[Range<usize>], column: usiz
 
 /// The byte ranges of the credentials in `text`, sorted and disjoint.
 pub(super) fn credential_ranges(text: &str) -> Vec<Range<usize>> {
-    let found = user_info(text).into_iter().chain(after_scheme(text)).chain(values_of_keys(text));
+    let found = user_info(text).into_iter().chain(after_scheme(text)).chain(values_of_keys(text, false));
     disjoint(found.collect())
 }
 
 /// The credentials in `key`: a space or a colon is missing.
 pub(super) fn ranges_in_key(key: &str) -> Vec<Range<usize>> {
-    let mut ranges = Vec::from_iter(behind_a_space(key));
-    if key.contains([':', '=']) {
-        ranges.extend(credential_ranges(key));
-    }
-    disjoint(ranges)
+    let found = if key.contains([':', '=']) { credential_ranges(key) } else { Vec::new() };
+    disjoint(found.into_iter().chain(behind_a_space(key)).collect())
 }
 
 /// The text after the key of a credential and a space.
@@ -266,14 +253,10 @@ fn user_info(text: &str) -> Option<Range<usize>> {
     let first = marks.next()?;
     let last = marks.next_back().unwrap_or(first);
     let before = &text[..first];
-    let behind = |mark: &str, at: Option<usize>| at.map(|at| at + mark.len());
-    let start = behind("://", before.find("://"))
-        .or_else(|| behind(": ", before.rfind(": ")))
-        .or_else(|| behind(" `", before.find(" `")))
-        .or_else(|| before.starts_with('`').then_some(1))
-        .unwrap_or(0);
-    let value = text[start..].trim_start_matches([' ', '"', '\'']);
-    Some(text.len() - value.len()..last)
+    let value =
+        before.split_once("://").or_else(|| before.rsplit_once(": ")).or_else(|| before.split_once(" `"));
+    let value = value.map_or_else(|| before.strip_prefix('`').unwrap_or(before), |(_, value)| value);
+    Some(first - value.trim_start_matches([' ', '"', '\'']).len()..last)
 }
 
 /// The user info of URLs that YAML has cut in two, because it has a space: the rest of it is another value.
@@ -318,39 +301,35 @@ fn is_address(authority: &str) -> bool {
 /// host may be missing, or YAML may have cut the URL in two.
 fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices("://").filter_map(move |(at, mark)| {
-        // A password in such a URL has a user name, and ends in `@`.
-        if is_http(&text[..at]) {
-            return None;
-        }
         let start = at + mark.len();
-        let word = &text[start..];
-        if word.contains('@') {
+        let rest = &text[start..];
+        // In a URL of HTTP, a password has a user name, and ends in `@`.
+        if is_http(&text[..at]) || rest.contains('@') {
             return None;
         }
-        let word = &word[..word.find([' ', '\t', '"', '\'', '`']).unwrap_or(word.len())];
-        let word = word.trim_end_matches(',');
+        let word = rest.split([' ', '\t', '"', '\'', '`']).next().unwrap_or_default().trim_end_matches(',');
         let literal = literal(word);
         let authority = literal.split(['/', '}', ']']).next().unwrap_or_default();
         (!is_address(authority) && literal != ":").then(|| start..start + word.len())
     })
 }
 
-/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone. A mapping is not a value,
-/// but its entries are searched.
-pub(super) fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
-    values_of_some_keys(text, |_, _| true)
+/// The credentials in text that may have any words: those of a URL, or the values of keys.
+pub(super) fn ranges_in_text(text: &str, is_plain: bool) -> Vec<Range<usize>> {
+    match text.contains("://") {
+        true => credential_ranges(text),
+        false => values_of_keys(text, is_plain).collect(),
+    }
 }
 
-pub(super) fn is_of_key(c: char) -> bool {
+fn is_of_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// As [`values_of_keys`], only for keys that `is_searched` accepts. Its arguments are the text before the key, and the
-/// separator.
-pub(super) fn values_of_some_keys(
-    text: &str,
-    is_searched: impl Fn(&str, &str) -> bool,
-) -> impl Iterator<Item = Range<usize>> {
+/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone. A mapping is not a value,
+/// but its entries are searched. `is_plain`: only those of the condition `header:NAME=VALUE`, even misspelled, and of the
+/// query of a path.
+fn values_of_keys(text: &str, is_plain: bool) -> impl Iterator<Item = Range<usize>> {
     text.match_indices([':', '=']).filter_map(move |(at, separator)| {
         let before = text[..at].trim_end().trim_end_matches(['"', '\'']);
         let (before, key) = before.split_at(before.trim_end_matches(is_of_key).len());
@@ -359,13 +338,16 @@ pub(super) fn values_of_some_keys(
         let host = before.trim_end_matches(|c| is_of_key(c) || c == '.');
         let is_host = host.ends_with("//") || host.ends_with('@');
         let has_port = text[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '$');
-        if !is_key || before.ends_with("${") || is_host && has_port || !is_searched(before, separator) {
+        let is_of_condition = |c: char| is_of_key(c) || matches!(c, ':' | ' ' | '"' | '\'');
+        let is_in_plain_text = before.ends_with(':')
+            || separator == "=" && (before.contains(['?', '#']) || before.chars().all(is_of_condition));
+        if !is_key || before.ends_with("${") || is_host && has_port || is_plain && !is_in_plain_text {
             return None;
         }
         let mut rest = text[at + 1..].trim_start();
+        // An anchor or a tag.
         while rest.starts_with(['&', '!']) {
-            // An anchor or a tag.
-            rest = rest.find(' ').map_or("", |end| &rest[end..]).trim_start();
+            rest = rest.split_once(' ').map_or("", |(_, rest)| rest.trim_start());
         }
         let opening = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '[' | '{'));
         let value = &rest[opening.map_or(0, char::len_utf8)..];
@@ -373,10 +355,9 @@ pub(super) fn values_of_some_keys(
         let is_in_query = separator == "=" && word.contains(['?', '#']);
         let end = match (opening, open_quote(&text[..at])) {
             (Some('{'), _) => return None,
-            (Some('['), _) => closing_bracket(value),
-            (Some(quote), _) => closing_quote(value, quote),
+            (Some(opening), _) => closing(value, opening),
             (None, _) if is_in_query => value.find(['&', ' ', '"', '\'', '`']),
-            (None, Some(quote)) => closing_quote(value, quote),
+            (None, Some(quote)) => closing(value, quote),
             (None, None) if before.contains(['{', '[']) => {
                 [", ", " }", " #"].iter().filter_map(|end| value.find(end)).min()
             }
@@ -392,47 +373,35 @@ pub(super) fn values_of_some_keys(
 
 /// The quote that is open at the end of `text`. An apostrophe in a word does not open a quote.
 fn open_quote(text: &str) -> Option<char> {
-    let mut open = None;
     let mut last = ' ';
-    for character in text.chars() {
-        if open == Some(character) {
-            open = None;
-        } else if open.is_none() && matches!(character, '"' | '\'' | '`') && !last.is_alphanumeric() {
-            open = Some(character);
-        }
+    text.chars().fold(None, |open, character| {
+        let is_quote = matches!(character, '"' | '\'' | '`') && !last.is_alphanumeric();
         last = character;
-    }
-    open
-}
-
-/// The end of a list whose opening bracket is before `text`.
-fn closing_bracket(text: &str) -> Option<usize> {
-    let (mut at, mut depth) = (0, 1);
-    while let Some(found) = text[at..].find(['[', ']', '"', '\'']) {
-        let mark = text[at + found..].chars().next()?;
-        at += found + 1;
-        match mark {
-            '[' => depth += 1,
-            ']' if depth == 1 => return Some(at - 1),
-            ']' => depth -= 1,
-            quote => at += closing_quote(&text[at..], quote)? + 1,
+        match open {
+            None => is_quote.then_some(character),
+            Some(quote) => (quote != character).then_some(quote),
         }
-    }
-    None
+    })
 }
 
-/// The end of a quoted text whose opening quote is before `text`. A quote in it is written `\"`, or `''` (YAML 1.2,
-/// 7.3).
-fn closing_quote(text: &str, quote: char) -> Option<usize> {
+/// The end of a list or of a quoted text whose opening bracket or quote is before `text`. A quote in a quoted text is
+/// written `\"`, or `''` (YAML 1.2, 7.3).
+fn closing(text: &str, opening: char) -> Option<usize> {
+    let (mut quote, mut depth) = if opening == '[' { (None, 1) } else { (Some(opening), 0) };
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {
-        let is_escaped = match quote {
-            '"' => character == '\\',
-            _ => character == quote && characters.peek().is_some_and(|(_, next)| *next == quote),
-        };
-        if is_escaped {
-            characters.next();
-        } else if character == quote {
+        match (quote, character) {
+            (Some('"'), '\\') => drop(characters.next()),
+            (Some(open), _) if open == character => {
+                let is_doubled = open != '"' && characters.next_if(|(_, next)| *next == open).is_some();
+                quote = quote.filter(|_| is_doubled);
+            }
+            (None, '"' | '\'') => quote = Some(character),
+            (None, '[') => depth += 1,
+            (None, ']') => depth -= 1,
+            _ => continue,
+        }
+        if quote.is_none() && depth == 0 {
             return Some(at);
         }
     }
@@ -444,18 +413,14 @@ const INSERTED: char = '\0';
 
 /// The literal parts of `text`: not `${NAME}`, but the fallback of `${NAME:-fallback}`.
 fn literal(text: &str) -> String {
-    let mut literal = String::new();
-    let mut rest = text;
-    while let Some((before, from)) = rest.split_once("${") {
-        let (inner, after) = from.split_once('}').unwrap_or((from, ""));
-        literal.push_str(before);
-        match inner.split_once(":-") {
-            Some((_, fallback)) => literal.push_str(fallback),
-            None => literal.push(INSERTED),
-        }
-        rest = after;
-    }
-    literal + rest
+    let of_part = |part: &str| match part.split_once("${") {
+        None => part.to_owned(),
+        Some((before, inner)) => match inner.trim_end_matches('}').split_once(":-") {
+            None => format!("{before}{INSERTED}"),
+            Some((_, fallback)) => format!("{before}{fallback}"),
+        },
+    };
+    text.split_inclusive('}').map(of_part).collect()
 }
 
 #[cfg(test)]

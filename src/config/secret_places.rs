@@ -6,21 +6,23 @@ use std::{iter, ops::Range};
 
 use super::{
     redact::{
-        Secrets, behind_a_space, credential_ranges, cut_user_info, disjoint, is_all_interpolated, is_of_key,
-        mask_ranges, ranges_in_key, shifted, values_of_keys, values_of_some_keys,
+        Secrets, behind_a_space, credential_ranges, cut_user_info, disjoint, is_all_interpolated, lines,
+        mask_ranges, ranges_in_key, ranges_in_text, shifted,
     },
     settings::Place,
-    yaml::{Key, Node, NodeKind},
+    yaml::{Document, Key, Node, NodeKind},
 };
 
 /// Words of a secret with at least this many characters are masked wherever they occur.
 const MIN_SECRET_CHARS: usize = 4;
 
 impl Secrets {
-    /// Finds the secrets of `text`, whose tree is `root`. `place`: the place of the root.
-    pub(super) fn of_tree(text: &str, root: &Node, place: Place) -> Self {
-        let mut search = Search { text, found: Self::default(), keys: Vec::new(), is_complete: true };
-        search.visit(root, place);
+    /// Finds the secrets of `text`, whose tree is in `document`. `place`: the place of its root.
+    pub(super) fn of_tree(text: &str, document: &Document, place: Place) -> Self {
+        // The tree lacks the values of repeated keys.
+        let is_complete = document.duplicates.is_empty();
+        let mut search = Search { text, found: Self::default(), keys: Vec::new(), is_complete };
+        search.visit(&document.root, place);
         search.visit_comments();
         let Search { mut found, is_complete, .. } = search;
         if !is_complete {
@@ -32,11 +34,11 @@ impl Secrets {
     }
 
     /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of its secret settings.
-    pub(super) fn and_values_of<'s>(mut self, text: &str, secrets: impl Iterator<Item = &'s str>) -> Self {
-        let words = secret_words(secrets);
-        for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, word))) {
-            let occurrences = text[part.clone()].match_indices(word.as_str());
-            self.ranges.extend(occurrences.map(|(at, word)| part.start + at..part.start + at + word.len()));
+    pub(super) fn and_values(mut self, text: &str, secrets: &[String]) -> Self {
+        let words: Vec<&str> = secrets.iter().flat_map(|secret| words_of(secret)).collect();
+        for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, *word))) {
+            let occurrences = text[part.clone()].match_indices(word);
+            self.ranges.extend(shifted(occurrences.map(|(at, word)| at..at + word.len()), part.start));
         }
         self.ranges = disjoint(self.ranges);
         self
@@ -85,47 +87,30 @@ impl Search<'_> {
         self.found.texts.push(span.clone());
         let written = &self.text[span.clone()];
         let (inner, inner_at) = unquoted(self.text, span);
-        if matches!(place, Place::Secret) {
-            if !is_all_interpolated(inner) {
-                self.found.ranges.push(inner_at..inner_at + inner.len());
-            }
-        } else if !place.is_plain_text() || written.contains("://") {
-            self.found.ranges.extend(shifted(credential_ranges(written), span.start));
-            if matches!(place, Place::Known(_)) && !place.is_plain_text() {
-                self.found.ranges.extend(shifted(behind_a_space(inner), inner_at));
-            }
-        } else {
-            // The condition `header:NAME=VALUE`, even misspelled, and the query of a path. Other text may have any
-            // words.
-            let is_searched = |before: &str, separator: &str| {
-                let is_condition = before.chars().all(|c| is_of_key(c) || matches!(c, ':' | ' '));
-                before.ends_with(':') || separator == "=" && (is_condition || before.contains(['?', '#']))
-            };
-            self.found.ranges.extend(shifted(values_of_some_keys(inner, is_searched), inner_at));
+        let found = match place {
+            Place::Secret if is_all_interpolated(inner) => return,
+            Place::Secret => vec![inner_at..inner_at + inner.len()],
+            _ if place.is_plain_text() => shifted(ranges_in_text(written, true), span.start),
+            _ => shifted(credential_ranges(written), span.start),
+        };
+        self.found.ranges.extend(found);
+        if matches!(place, Place::Known(_)) && !place.is_plain_text() {
+            self.found.ranges.extend(shifted(behind_a_space(inner), inner_at));
         }
     }
 
-    /// Searches the comments: a `#` behind a space or at the beginning of a line, outside keys and values.
+    /// Searches the comments, which are all that follows a `#` outside keys and values.
     fn visit_comments(&mut self) {
         let mut scalars = [&self.keys[..], &self.found.texts].concat();
         scalars.sort_by_key(|span| (span.start, span.end));
         let end = self.text.len();
         let mut at = 0;
         for span in scalars.into_iter().chain(iter::once(end..end)) {
-            while let Some(found) = self.text.get(at..span.start).and_then(|gap| gap.find('#')) {
-                let start = at + found;
-                at = start + 1;
-                if self.text[..start].ends_with(|c: char| !c.is_whitespace()) {
-                    continue;
-                }
-                let comment = &self.text[start..];
-                let comment = &comment[..comment.find(['\n', '\r']).unwrap_or(comment.len())];
-                at = start + comment.len();
-                self.found.texts.push(start..at);
-                self.found.ranges.extend(match comment.contains("://") {
-                    true => shifted(credential_ranges(comment), start),
-                    false => shifted(values_of_keys(comment), start),
-                });
+            for (line_at, line) in lines(self.text.get(at..span.start).unwrap_or_default()) {
+                let Some(mark) = line.find('#') else { continue };
+                let start = at + line_at + mark;
+                self.found.texts.push(start..at + line_at + line.len());
+                self.found.ranges.extend(shifted(ranges_in_text(&line[mark..], false), start));
             }
             at = at.max(span.end);
         }
@@ -140,27 +125,20 @@ fn unquoted<'a>(text: &'a str, span: &Range<usize>) -> (&'a str, usize) {
     (inner, span.start + usize::from(inner.len() < written.len()))
 }
 
-/// The words of all secrets, longest first.
-fn secret_words<'s>(secrets: impl Iterator<Item = &'s str>) -> Vec<String> {
-    let secrets = secrets.flat_map(|text| {
-        match text.split_once("://") {
-            // Of a URL: user info, password, and the password in the query.
-            Some((_, rest)) => {
-                let user_info = rest.rsplit_once('@').map_or("", |(user_info, _)| user_info);
-                let password = user_info.split_once(':').map_or(user_info, |(_, password)| password);
-                let passed =
-                    rest.split_once("pass=").map_or("", |(_, rest)| rest.split('&').next().unwrap_or(""));
-                vec![user_info, password, passed]
-            }
-            None => vec![text],
+/// The words of a secret, and the whole; of a URL: user info, password, and the password in the query.
+fn words_of(secret: &str) -> impl Iterator<Item = &str> {
+    let parts = match secret.split_once("://") {
+        None => [Some(secret), None, None],
+        Some((_, rest)) => {
+            let user_info = rest.rsplit_once('@').map(|(user_info, _)| user_info);
+            let password = user_info.and_then(|user_info| Some(user_info.split_once(':')?.1));
+            let passed = rest.split_once("pass=").and_then(|(_, passed)| passed.split('&').next());
+            [user_info, password, passed]
         }
-    });
-    let each = secrets.flat_map(|secret| iter::once(secret).chain(secret.split_whitespace()));
-    let mut secret_words: Vec<String> =
-        each.filter(|word| word.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned).collect();
-    // The longest first, because one may contain another.
-    secret_words.sort_by_key(|word| std::cmp::Reverse(word.len()));
-    secret_words
+    };
+    let each = parts.into_iter().flatten();
+    each.flat_map(|part| iter::once(part).chain(part.split_whitespace()))
+        .filter(|word| word.chars().count() >= MIN_SECRET_CHARS)
 }
 
 #[cfg(test)]

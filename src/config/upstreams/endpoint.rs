@@ -193,8 +193,8 @@ fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let tree = yaml::parse(text).map_err(|problem| problem.in_one_line())?;
     let lookup = ImpatientLookup::default();
-    let secrets =
-        Secrets::of_tree(text, &tree.root, Place::of_setting(UpstreamSettings::mapping(), "endpoints"));
+    let place = Place::of_setting(UpstreamSettings::mapping(), "endpoints");
+    let secrets = Secrets::of_tree(text, &tree, place);
     let context = ReadContext::new(&lookup, Purpose::Reload, &secrets, foreign_value);
     for duplicate in tree.duplicates {
         context.report(duplicate);

@@ -10,4 +10,4 @@ mod quoting;
 
 pub(super) use listing::read_listing;
 pub(crate) use node::{Key, Node, NodeKind};
-pub(crate) use parse::parse;
+pub(crate) use parse::{Document, parse};
