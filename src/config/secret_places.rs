@@ -89,7 +89,7 @@ impl Search<'_> {
         let (inner, inner_at) = unquoted(self.text, span);
         let found = match place {
             Place::Secret if is_all_interpolated(inner) => return,
-            Place::Secret => vec![inner_at..inner_at + inner.len()],
+            Place::Secret => iter::once(inner_at..inner_at + inner.len()).collect(),
             _ if place.is_plain_text() => shifted(ranges_in_text(written, true), span.start),
             _ => shifted(credential_ranges(written), span.start),
         };
