@@ -33,7 +33,7 @@
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
 //! | [`changes`] | wakes threads that rest until something changes |
 //! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
-//! | [`response_cost`] | finds in bodies what a response costs, for example in tokens |
+//! | [`response_cost`] | finds the cost of a response in its body, for example in tokens |
 //! | [`memory_budget`] | the available memory, its budgets, and the memory that a value takes |
 //! | [`text`] | invisible and misleading characters |
 //!

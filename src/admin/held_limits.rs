@@ -32,7 +32,7 @@ pub(super) struct Holder {
     are_users_verified: bool,
 }
 
-/// What holds for requests with a key, under one policy.
+/// The limits of requests with a key, under one policy.
 struct HeldLimit<'p> {
     /// `None`: the policy's own limits.
     condition: Option<&'p Condition>,
@@ -151,7 +151,7 @@ impl Holder {
         Ok(())
     }
 
-    /// What holds, or may hold, under `policy`: what is certain comes first.
+    /// The limits that apply, or may apply, under `policy`: certain ones come first.
     fn held<'p>(&self, policy: &'p Policy, names: &UserNaming) -> Vec<HeldLimit<'p>> {
         let mut held: Vec<HeldLimit<'p>> = Vec::new();
         for api_key in &self.api_keys {

@@ -613,7 +613,7 @@ fn etag(record: &dto::ApiKey) -> [(HeaderName, String); 1] {
     [(ETAG, format!("\"{}\"", record.version))]
 }
 
-/// What an audit entry says of a key.
+/// The description of a key in an audit entry.
 fn described(key: &ApiKey) -> String {
     let plan = key.plan.as_ref().map_or_else(String::new, |plan| format!(", plan {plan}"));
     format!("customer {}{plan}", key.customer)

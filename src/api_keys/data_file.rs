@@ -186,7 +186,7 @@ impl ChangeWriter {
         decided
     }
 
-    /// Takes what is in the file. What it lacks is to be written.
+    /// Takes the keys of the file. Keys that it lacks are to be written.
     fn merge(&mut self) -> Result<(), DataFileError> {
         let found = FileVersion::of(&self.path);
         let bytes = match file::read_file(&self.path, self.max_bytes) {
@@ -224,7 +224,7 @@ impl ChangeWriter {
     }
 
     fn write(&mut self, locked: &LockedFile, made: &MadeChanges) -> Result<(), DataFileError> {
-        // Before the keys are read: what is changed meanwhile is written again.
+        // Before the keys are read: keys that are changed meanwhile are written again.
         let unsent = self.keys.unsent(usize::MAX);
         let uses = self.keys.uses().take_unsent(usize::MAX);
         match locked.replace(0o600, |file| self.write_to(file, made)) {

@@ -18,7 +18,7 @@ pub struct ApiKey {
     /// Its plan. `None`: the policies' own limits hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<CompactString>,
-    /// What operators call it.
+    /// The operators' name for it.
     pub name: CompactString,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What operators do with keys: make, change, rotate, revoke and delete them. Pure: from one record to the next.
+//! The operations on keys: make, change, rotate, revoke and delete them. Pure: from one record to the next.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const MAX_REASON: usize = 256;
 /// Longest overlap of a rotation, in microseconds.
 pub const MAX_OVERLAP: i64 = 366 * DAY;
 
-/// What operators say of a key.
+/// The properties of a key that operators set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyFields {
     /// `None`: a random one is made.

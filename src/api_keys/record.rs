@@ -1,4 +1,4 @@
-//! The records of keys as JSON, in Redis and in the data file, and the bounds of what they hold.
+//! The records of keys as JSON, in Redis and in the data file, and the bounds of their parts.
 
 use super::ApiKey;
 
@@ -6,7 +6,7 @@ use super::ApiKey;
 pub const MAX_RECORD: usize = 16 << 10;
 /// Most bytes of an ID.
 pub const MAX_ID: usize = 64;
-/// Most bytes of the names of customers and plans, and of what operators call a key.
+/// Most bytes of the names of customers and plans, and of an operator's name for a key.
 pub const MAX_NAME: usize = 128;
 /// Most secrets that a key has at a time.
 pub const MAX_SECRETS: usize = 4;
@@ -21,7 +21,7 @@ pub fn encode(key: &ApiKey) -> String {
     serde_json::to_string(key).unwrap_or_default()
 }
 
-/// Reads a record. `None` for what no instance writes: other clients of Redis may write anything there.
+/// Reads a record. `None` for one that no instance writes: other clients of Redis may write anything there.
 pub fn decode(record: &[u8]) -> Option<ApiKey> {
     let key: ApiKey = serde_json::from_slice(record).ok().filter(|_| record.len() <= MAX_RECORD)?;
     key.check().ok().map(|()| key)
@@ -31,7 +31,7 @@ impl ApiKey {
     /// Whether the record keeps to its bounds.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// The fault, for people.
     pub fn check(&self) -> Result<(), String> {
         check_id(&self.id)?;
         check_name("customer", &self.customer)?;
@@ -61,7 +61,7 @@ impl ApiKey {
 /// Checks the ID of a key: it is a part of paths, of commands and of logs.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The fault, for people.
 pub fn check_id(id: &str) -> Result<(), String> {
     let is_plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     // Clients remove `.` and `..` from paths.
@@ -76,7 +76,7 @@ pub fn check_id(id: &str) -> Result<(), String> {
 /// Checks the name of a customer or of a plan: it stands in keys of limits and in headers.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The fault, for people.
 pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     let is_plain = name.trim() == name && !name.chars().any(char::is_control);
     match !name.is_empty() && name.len() <= MAX_NAME && is_plain {

@@ -149,8 +149,8 @@ impl ApiKeys {
         }
     }
 
-    /// Whether the key with this ID is still valid at the time `now`, for what its requests have begun. A rotation ends
-    /// nothing.
+    /// Whether the key with this ID is still valid at the time `now`, for exchanges that its requests have begun. A
+    /// rotation ends nothing.
     pub fn is_in_use(&self, id: &str, now: i64) -> bool {
         let keys = self.keys.read();
         let key = keys.get(id).filter(|key| key.state == KeyState::Active);

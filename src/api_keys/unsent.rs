@@ -7,7 +7,7 @@ use foldhash::HashMap;
 
 use super::ApiKey;
 
-/// The IDs of the keys to send, each once: what is sent is the version of that moment.
+/// The IDs of the keys to send, each once: the version of that moment is sent.
 #[derive(Debug, Default)]
 pub(super) struct UnsentKeys {
     by_id: HashMap<CompactString, Place>,

@@ -102,7 +102,7 @@ fn summary(conversion: &Conversion) -> String {
     text
 }
 
-/// What `tollgate check` says to a result.
+/// The output of `tollgate check` for a result.
 #[derive(Debug, Default)]
 struct CheckResult {
     /// Files that the result names, and that are not there. They may be on another machine.

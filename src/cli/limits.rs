@@ -49,7 +49,7 @@ fn list(key: &str, limits: &Limits) -> String {
     }
 }
 
-/// The usage of limits, one row each, and what is not limited.
+/// The usage of limits, one row each, and the policies without a limit.
 pub(super) fn usage_table(limits: &[LimitUsage], unlimited: &[Unlimited]) -> String {
     let limited = limits.iter().map(|limit| {
         let [used, remaining] = [limit.used, limit.remaining].map(|n| n.to_string());
@@ -88,7 +88,7 @@ pub(super) fn cleared_table(cleared: &[ClearedLimit]) -> String {
     table(["POLICY", "KEY"], cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]))
 }
 
-/// What is left to do if limits were cleared at this instance alone.
+/// The next step if limits were cleared at this instance alone.
 pub(super) fn only_here(redis_away: bool) -> &'static str {
     match redis_away {
         true => {

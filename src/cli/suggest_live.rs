@@ -90,7 +90,7 @@ fn suggest(out: &mut String, policy: &Policy, peaks: &PolicyPeaks) {
             let _written = writeln!(out, "  # {name}: keep it as it is");
             return;
         }
-        // The rate of a bucket stays; its size is what clients come close to.
+        // The rate of a bucket stays; clients come close to its size.
         [(limit, units)] if policy.algorithm == "gcra" => {
             format!("limit: {}, burst: {}", without_zone(&limit.limit), (*units).max(1))
         }

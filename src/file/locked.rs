@@ -57,7 +57,7 @@ impl LockedFile {
         &self.path
     }
 
-    /// Replaces the file by what `write` writes. Readers find the whole old file or the whole new one, even after a
+    /// Replaces the file by the output of `write`. Readers find the whole old file or the whole new one, even after a
     /// power failure. The new file has the owner and the mode of the old one; a user who is not root may only be able
     /// to keep its group. `mode` is for a file that is not there yet; the umask is subtracted.
     ///

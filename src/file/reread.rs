@@ -118,7 +118,7 @@ impl<T, const N: usize> Reread<T, N> {
         }
     }
 
-    /// Contents are tried once: what is wrong with them stays so.
+    /// Contents are tried once: faulty contents stay faulty.
     fn make_anew<E: Display + From<Unreadable>>(
         &mut self,
         make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,

@@ -52,7 +52,7 @@ pub struct Identity {
     pub is_verified: bool,
     /// The claims of the request's verified token.
     pub claims: Option<Arc<TokenClaims>>,
-    /// What is known of the request's tokens, none of which is valid. With [`TokenRefusal::NoKeySet`], nobody can say
+    /// The finding about the request's tokens, none of which is valid. With [`TokenRefusal::NoKeySet`], nobody can say
     /// whether it names a user.
     pub refused_token: Option<TokenRefusal>,
     /// The request's API key. `None`: it has none.

@@ -24,7 +24,7 @@ impl Linger {
     pub(super) const UPLOAD: Self = Self { time: Duration::from_secs(30), bytes: 64 << 20 };
 }
 
-/// How often the kernel is asked what the client has acknowledged.
+/// How often the kernel is asked how much the client has acknowledged.
 const ACKNOWLEDGED_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a client may send nothing, or acknowledge nothing, during a lingering close.
@@ -54,7 +54,7 @@ pub(super) async fn lingering_close(mut stream: ClientStream, linger: Linger) {
 }
 
 /// Resets a connection whose end would be taken for the end of the response, once the client's kernel has all of it that
-/// was written: the reset drops what is still in ours. A client that takes no more meanwhile is not waited for.
+/// was written: the reset drops the bytes in our own buffer. A client that takes no more meanwhile is not waited for.
 pub(super) async fn reset_once_taken(socket: Socket) {
     let taken = async {
         let (mut before, mut since) = (None, Instant::now());

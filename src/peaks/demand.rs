@@ -1,4 +1,4 @@
-//! What one key has used and asked for, in the windows of its limits.
+//! The units that one key has used and asked for, in the windows of its limits.
 
 use smallvec::SmallVec;
 

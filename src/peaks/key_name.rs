@@ -1,4 +1,4 @@
-//! Keys as operators see them. What a header, a cookie or the query holds may be a secret, so its value is replaced by a
+//! Keys as operators see them. A value of a header, a cookie or the query may be a secret, so it is replaced by a
 //! hash that means nothing outside this process.
 
 use compact_str::CompactString;

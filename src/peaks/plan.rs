@@ -48,7 +48,7 @@ pub struct PeakPlan {
     held: Arc<AtomicUsize>,
 }
 
-/// What a sample is about.
+/// The subject of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleName {
     /// The route's index.
@@ -78,7 +78,7 @@ struct SampleIdentity {
     tiers: Vec<Tier>,
 }
 
-/// A sample, and what workers need to know of it.
+/// A sample, and the facts about it that workers need.
 #[derive(Debug)]
 struct SharedSample {
     /// See [`KeySample::threshold`].
@@ -195,7 +195,7 @@ impl PeakPlan {
         }
     }
 
-    /// Forgets in all samples what is older than 24 hours. `now`: in microseconds since the Unix epoch.
+    /// Removes entries older than 24 hours from all samples. `now`: in microseconds since the Unix epoch.
     pub(super) fn expire(&self, now: i64) {
         for PlannedSample { shared, .. } in &self.samples {
             if shared.sample.lock().is_some() {

@@ -24,7 +24,7 @@ use crate::{
 
 /// Keys that are tallied at once. Those that meet in one place replace each other.
 const PLACES: usize = 512;
-/// Tallies per tick, at most. What does not fit is dropped, and counted.
+/// Tallies per tick, at most. Further ones are dropped, and counted.
 const MAX_TALLIES: usize = 2_048;
 /// Tallies that may wait to be merged, in all batches.
 const MAX_QUEUED: usize = 16_384;

@@ -90,8 +90,8 @@ impl KeySample {
         }
     }
 
-    /// Begins the hour `now`, if it is a new one: forgets what is older than 24 hours, and takes twice the keys if there
-    /// is room for them.
+    /// Begins the hour `now`, if it is a new one: removes entries older than 24 hours, and takes twice the keys if
+    /// there is room for them.
     pub(super) fn enter_hour(&mut self, now: i64) {
         let Some(&(last, threshold)) = self.thresholds.back() else {
             self.thresholds.push_back((now, u64::MAX));

@@ -33,7 +33,7 @@ const INTRODUCE_EVERY: u32 = 5;
 /// Timeout of the last heartbeat, which removes the instance.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Sends heartbeats, and keeps what their replies say about other instances.
+/// Sends heartbeats, and keeps the facts about other instances in their replies.
 pub(super) struct Heartbeat<'a> {
     config: &'a MonitorConfig,
     peers: &'a Mutex<Peers>,

@@ -158,7 +158,7 @@ impl<'a> Checks<'a> {
         costs.map(|cost| cost.max_request).max().unwrap_or_default()
     }
 
-    /// Sets what is reserved by the request's `body`, if it was read, and its `length`. Returns whether the response is
+    /// Sets the reservation by the request's `body`, if it was read, and its `length`. Returns whether the response is
     /// asked for its usage.
     pub(super) fn reserve(&mut self, body: Option<&[u8]>, length: u64) -> bool {
         let mut asks = false;
@@ -179,7 +179,8 @@ impl<'a> Checks<'a> {
         asks
     }
 
-    /// Adds the checks of one policy, or returns why there is none. `price`: what the route sets in place of its cost.
+    /// Adds the checks of one policy, or returns why there is none. `price`: the route's own
+    /// cost in place of the policy's.
     fn add(
         &mut self,
         index: usize,

@@ -518,7 +518,7 @@ impl Exchange {
             Some((_, (reserved, Some(charged)))) => {
                 self.telemetry.access_log.write(&Line { cost: Some((reserved, charged)), ..line });
             }
-            // Its client has left, or its response broke off: the line waits for what it costs.
+            // Its client has left, or its response broke off: the line waits for the cost.
             Some((reservation, (_, None))) => {
                 let line = self.telemetry.access_log.compose(&line);
                 reservation.set_line(line, Rc::clone(&self.telemetry));

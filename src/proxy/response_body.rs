@@ -120,7 +120,7 @@ impl UpstreamBody {
             if matches!(*last, Some(Err(ResponseBodyError::Upstream(_) | ResponseBodyError::Stalled)))
                 && meter.is_write_blocked()
             {
-                // hyper would drop what the client has no room for yet.
+                // hyper would drop bytes for which the client has no room yet.
                 meter.await_writes();
                 self.held_back = Some(last);
                 return Poll::Pending;
@@ -200,7 +200,7 @@ impl UpstreamBody {
             && let rest = filter.finish()
             && !rest.is_empty()
         {
-            // What came before the end, or before trailers: it passes first.
+            // Data before the end, or before trailers, passes first.
             let end = frame.replace(Frame::data(rest));
             self.held_back = Some(Box::new(end.map(Ok)));
             return Poll::Ready(frame.map(Ok));

@@ -49,7 +49,7 @@ pub fn ask_for_usage(body: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What follows the brace that opens an object.
+/// The text after the brace that opens an object.
 fn after_brace(text: &str) -> Option<&str> {
     text.trim_ascii_start().strip_prefix('{')
 }

@@ -50,7 +50,7 @@ enum Position {
     Body,
     /// So many bytes of the trailer are left.
     Trailer(usize),
-    /// After the last member. What follows is ignored, as gzip itself does.
+    /// After the last member. The rest is ignored, as gzip itself does.
     End,
     Failed,
 }
@@ -135,7 +135,7 @@ impl Gunzip {
         Position::Body
     }
 
-    /// Decodes a piece of a body. Returns what follows the body.
+    /// Decodes a piece of a body. Returns the bytes after the body.
     fn inflate<'p>(&mut self, mut piece: &'p [u8], decoded: &mut impl FnMut(&[u8])) -> &'p [u8] {
         loop {
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());

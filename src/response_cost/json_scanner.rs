@@ -1,6 +1,6 @@
 //! Finds numbers in JSON texts that arrive in pieces.
 //!
-//! It looks only at what lies on a path, and skips everything else by its brackets and quotes. So its state is as small
+//! It looks only at values on a path, and skips everything else by its brackets and quotes. So its state is as small
 //! as the paths, however long or deep a text is, and malformed JSON costs no more than other JSON.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a response costs: a sum of numbers in its JSON.
+//! The cost of a response: a sum of numbers in its JSON.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@
 //! | `gzip` | decodes gzip for the scanner |
 //! | `body_scanner` | the scanner of a response: its media type and its coding choose how it is read |
 //! | `request_number` | the number of a request that bounds what its response can cost |
-//! | `ask_for_usage` | edits a request so that its stream tells what it costs |
+//! | `ask_for_usage` | edits a request so that its stream tells the cost |
 //! | `usage_event_filter` | takes the event out again that a client has not asked for |
 //!
 //! Everything here is pure: bytes in, numbers or bytes out. A scanner holds less than 64 KiB, however long and however

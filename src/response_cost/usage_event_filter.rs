@@ -38,7 +38,7 @@ impl UsageEventFilter {
     /// be empty.
     pub fn filter(&mut self, chunk: &Bytes) -> Bytes {
         let mut rest = &chunk[..];
-        // What passes: `before`, then `chunk[from..to]`.
+        // These bytes pass: `before`, then `chunk[from..to]`.
         let mut before = Vec::new();
         let (mut from, mut to) = (0, 0);
         let is_between_events = self.held.is_empty() && !self.is_too_long;

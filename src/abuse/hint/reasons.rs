@@ -2,7 +2,7 @@
 
 use super::{super::traffic::Traffic, Hint};
 
-/// Who is behind a client: users, or what stands for them.
+/// The users behind a client, or their stand-ins.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::abuse) struct Behind {
     pub(in crate::abuse) count: u64,

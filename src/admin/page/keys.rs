@@ -61,7 +61,7 @@ pub(super) async fn keys(
     frame.render(NavItem::Keys, page.await)
 }
 
-/// What the page shows of the configuration.
+/// The parts of the configuration that the page shows.
 struct ShownSettings {
     plans: Vec<String>,
     can_make: bool,
@@ -80,7 +80,7 @@ impl ShownSettings {
     }
 }
 
-/// What is known of the customers of a page of keys.
+/// The customers of a page of keys.
 struct Customers {
     /// By the ID of a key: the limits of its customer under its plan. Missing: the store is unavailable or slow.
     usage: HashMap<String, Limits>,

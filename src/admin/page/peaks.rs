@@ -22,7 +22,7 @@ use super::{
 /// Limits that the page shows, at most.
 const SHOWN: usize = 20;
 
-/// The query as the form sends it: what is not filled in is empty.
+/// The query as the form sends it: fields that are not filled in are empty.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FormQuery {
@@ -104,7 +104,7 @@ fn view(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Pa
     Page { title: peaks.policy.clone(), body }
 }
 
-/// Asks what another limit would do.
+/// Asks for the effect of another limit.
 fn form(peaks: &PolicyPeaks, query: &FormQuery, problem: Option<&Problem>) -> Markup {
     let mut windows: Vec<&str> = Vec::new();
     for window in peaks.limits.iter().filter_map(|limit| limit.window.as_deref()) {

@@ -63,7 +63,7 @@ struct ShownUsage {
     remaining: u64,
 }
 
-/// What is left of each customer's limits, as `/usage` says.
+/// The rest of each customer's limits, as `/usage` says.
 ///
 /// # Errors
 /// The proxy can't be reached, or does not say.

@@ -21,7 +21,7 @@ use crate::{
 /// Longest file, in bytes, as an instance reads it.
 const MAX_FILE: u64 = 64 << 20;
 
-/// What is said of a key that was written.
+/// The message about a key that was written.
 const NEXT: &str = "Instances that name the file under api_keys.file know it within a second or two.\n";
 
 /// The text of a file and its keys, which no other command changes meanwhile.
@@ -94,7 +94,7 @@ fn refused(error: OperationError) -> AdminError {
     }
 }
 
-/// Writes a new key into the file. Returns its text, and what else there is to say.
+/// Writes a new key into the file. Returns its text, and further messages.
 pub(super) fn create(
     path: &Path,
     fields: KeyFields,

@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Prints a new key on standard output, alone, for scripts, and what else there is to say on standard error.
+/// Prints a new key on standard output, alone, for scripts, and further messages on standard error.
 fn print_key(made: Result<(String, String), AdminError>) -> ExitCode {
     super::client::print_result(made.map(|(key, notes)| {
         print_error(notes);
@@ -70,7 +70,7 @@ fn print_key(made: Result<(String, String), AdminError>) -> ExitCode {
     }))
 }
 
-/// What is to be said of a new key beside its text.
+/// The messages about a new key, beside its text.
 fn notes(MadeApiKey { changed, .. }: &MadeApiKey, what: &str) -> String {
     let ChangedApiKey { record, warnings, shared } = changed;
     let (id, customer) = (printable(&record.id), printable(&record.customer));

@@ -1,4 +1,4 @@
-//! What compares topics with each other.
+//! Checks that compare topics with each other.
 
 pub(in crate::config) mod ineffective_limits;
 pub(in crate::config) mod key_limits;

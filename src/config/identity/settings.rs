@@ -188,7 +188,7 @@ fn check_keys(mapping: &MappingCursor<'_>, jwt: Option<&Jwt>) {
     }
 }
 
-/// Checks what is beside `jwks` or `discover`, which is `key`.
+/// Refuses `key` beside `jwks` or `discover`.
 fn check_fetched(mapping: &MappingCursor<'_>, key: &'static str, jwt: Option<&Jwt>) {
     let report = |message: String, help: &str| {
         if let Some(location) = mapping.key_location(key) {

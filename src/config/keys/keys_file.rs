@@ -15,7 +15,7 @@ use crate::{
 /// Most problems that are collected: nobody reads more.
 const MAX_PROBLEMS: usize = 20;
 
-/// What the keys of a file refer to, and how strictly they are read.
+/// The names that the keys of a file may refer to, and how strictly they are read.
 #[derive(Debug, Clone)]
 pub struct KeysFileRules {
     /// The names of the plans. `None`: any.
@@ -28,7 +28,7 @@ pub struct KeysFileRules {
 #[derive(Debug, Clone, Default)]
 pub struct KeysInFile {
     pub keys: Vec<ApiKey>,
-    /// What is doubtful, each with its line.
+    /// The warnings, each with its line.
     pub warnings: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl KeysFileRules {
             .map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
         let mut reading = KeysReading::new(self, now);
         let read = yaml::read_listing(text, "keys", |location, written| reading.take(location, written));
-        // What is wrong earlier in the file comes first.
+        // Errors come in the order of their lines.
         let mut problems = reading.problems;
         problems.extend(read.err());
         match problems.split_first() {

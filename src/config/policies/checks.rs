@@ -79,7 +79,7 @@ fn is_preset(response: Cursor<'_>) -> bool {
     word.is_some_and(|word| word != "bytes")
 }
 
-/// Reports what does not go with a cost that the `response` tells.
+/// Reports settings that exclude a cost that the `response` tells.
 fn report_beside_response(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, response: Cursor<'_>) {
     let report = |key: &str, help: &str| {
         if let Some(location) = mapping.key_location(key) {

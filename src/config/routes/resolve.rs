@@ -1,4 +1,4 @@
-//! Makes the routes of their settings, and reports what does not go together.
+//! Makes the routes of their settings, and reports contradictions.
 
 use std::collections::HashMap;
 

@@ -20,11 +20,11 @@ use crate::config::{
 pub(in crate::config) struct ReadUpstreams<'t> {
     pub(in crate::config) names: NameTable<'t>,
     pub(in crate::config) resolved: Option<Vec<Upstream>>,
-    /// For each upstream, what its routes inherit.
+    /// For each upstream, the settings that its routes inherit.
     inherited: Vec<Inherited>,
 }
 
-/// What a route has of its upstream, unless it has its own.
+/// The settings that a route inherits from its upstream, unless it has its own.
 #[derive(Clone, Default)]
 pub(in crate::config) struct Inherited {
     pub(in crate::config) policies: Vec<RoutePolicy>,
@@ -40,7 +40,7 @@ impl ReadUpstreams<'_> {
         self.names.name(index)
     }
 
-    /// What every route to this upstream inherits.
+    /// The settings that every route to this upstream inherits.
     pub(in crate::config) fn inherited(&self, upstream: Option<usize>) -> Inherited {
         upstream.and_then(|upstream| self.inherited.get(upstream)).cloned().unwrap_or_default()
     }

@@ -42,7 +42,7 @@ impl TokenClaims {
     }
 }
 
-/// What is known of a token that is refused. Of several tokens, the last in this order counts.
+/// The finding about a token that is refused. Of several tokens, the last in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenRefusal {
     /// Anybody can have made it up.
@@ -98,7 +98,7 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// What is known of the token. Claims are checked once the signature is.
+    /// The finding about the token. Claims are checked once the signature is.
     pub(super) fn refusal(&self) -> TokenRefusal {
         match self {
             Self::NoKeySet => TokenRefusal::NoKeySet,

@@ -32,7 +32,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::identity) struct VerifiedTokens {
     /// The valid token of each token source.
     pub(in crate::identity) tokens: SmallVec<[Option<TokenIdentity>; 1]>,
-    /// What is known of the others.
+    /// The findings about the other tokens.
     pub(in crate::identity) refusal: Option<TokenRefusal>,
 }
 

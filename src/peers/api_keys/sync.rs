@@ -95,7 +95,7 @@ impl<'a> KeySync<'a> {
     }
 
     async fn round(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
-        // Before it writes: what was lost is noticed by a version that others have not raised yet.
+        // Before it writes: a loss shows in the version, until others raise it.
         if self.is_doubtful.get() || self.is_stale.replace(false) {
             self.read(connection).await?;
         }
@@ -163,7 +163,7 @@ impl<'a> KeySync<'a> {
         Ok(())
     }
 
-    /// Reads what has changed; all, if Redis may have lost some.
+    /// Reads the changed keys; all, if Redis may have lost some.
     async fn read(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let keys = &self.config.api_keys;
         let known = self.known.borrow().clone();

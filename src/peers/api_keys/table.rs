@@ -77,7 +77,7 @@ pub(super) struct KeyPage {
     pub(super) next: Option<u64>,
 }
 
-/// The names of what is in Redis. They have one hash tag, so that they are in one slot and one script reaches them all.
+/// The keys in Redis. They have one hash tag, so that they are in one slot and one script reaches them all.
 #[derive(Debug)]
 pub(in crate::peers) struct KeyTable {
     records: String,
@@ -188,7 +188,7 @@ impl KeyTable {
     }
 }
 
-/// Reads `FINALITY CHANGED TIE JSON`. `None` for what no instance writes.
+/// Reads `FINALITY CHANGED TIE JSON`. `None` for a row that no instance writes.
 fn parse(stored: &[u8]) -> Option<(ApiKey, Stamp)> {
     let mut parts = stored.splitn(4, |byte| *byte == b' ');
     let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();

@@ -220,7 +220,7 @@ impl<S: Store> Explainer<'_, S> {
         }
     }
 
-    /// Explains a request for what is left of the limits of its key.
+    /// Explains a request for the rest of the limits of its key.
     fn explain_usage(&mut self, context: &RequestContext<'_, '_>) {
         let explained = &mut self.explanation;
         if explained.verdict != ExplainedVerdict::Allowed {

@@ -65,7 +65,7 @@ impl Now {
     }
 }
 
-/// What a shard may drop to free memory, in this order.
+/// The parts that a shard may drop to free memory, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sacrifice {
     /// The entries of `metadata_list`, which are evidence. All of them still count.

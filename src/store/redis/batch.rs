@@ -396,8 +396,8 @@ impl Batch {
         outcome.map(|discarded| Distributed { discarded, time, abandoned })
     }
 
-    /// Builds the batch that refunds what abandoned requests took; `None` if there are none. It skips shadow policies, since
-    /// the reply does not say whether they took units.
+    /// Builds the batch that refunds the units of abandoned requests; `None` if there are none. It skips shadow policies,
+    /// since the reply does not say whether they took units.
     pub(super) fn undo(self, distributed: &Distributed, deadline: Instant) -> Option<Self> {
         if distributed.abandoned.is_empty() {
             return None;

@@ -47,7 +47,7 @@ const MAX_IN_FLIGHT: usize = 32;
 /// A batch waits for the previous one no longer than this part of the timeout. The rest of the timeout is for the round
 /// trip.
 const PATIENCE: u32 = 20;
-/// How long a batch that has timed out waits for its reply, to undo what it took.
+/// How long a batch that has timed out waits for its reply, to refund its units.
 const LATE_FOR: Duration = Duration::from_secs(60);
 /// Most batches of a link that wait so.
 const MAX_LATE: usize = 256;
@@ -223,7 +223,7 @@ impl NodeLink {
         reply.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
-    /// Refunds what was taken. Returns within the timeout.
+    /// Refunds the units that were taken. Returns within the timeout.
     pub(super) async fn settle(&self, scope: BatchScope, taken: &[Taken<'_>]) -> DecisionReply {
         self.wait(scope, |batch, prefix| batch.settle(prefix, taken)).await
     }
@@ -354,7 +354,8 @@ impl LinkState {
         self.release(connection);
     }
 
-    /// Refunds what a batch took for requests that no longer wait for it. Tried once: what is not refunded counts.
+    /// Refunds the units that a batch took for requests that no longer wait for it. Tried once: units that are
+    /// not refunded count.
     fn undo(self: &Rc<Self>, batch: Batch, distributed: &Distributed) {
         if let Some(undo) = batch.undo(distributed, Instant::now() + self.config.timeout) {
             self.queue.borrow_mut().push_back(undo);
@@ -362,7 +363,7 @@ impl LinkState {
         }
     }
 
-    /// Waits for the reply to a batch that has timed out, and refunds what it took. Its connection is used for nothing
+    /// Waits for the reply to a batch that has timed out, and refunds its units. Its connection is used for nothing
     /// else.
     async fn undo_late(self: Rc<Self>, mut batch: Batch, reply: PendingReply) {
         let _guard = CountGuard(&self.late);

@@ -1,4 +1,4 @@
-//! Bounds what a server may send. Redis' client keeps a reply in memory until it is complete, and messages of a
+//! Bounds the replies of a server. Redis' client keeps a reply in memory until it is complete, and messages of a
 //! subscription until they are read; a server that was replaced, or that somebody else commands, may send without end.
 //!
 //! Source: [the protocol](https://redis.io/docs/latest/develop/reference/protocol-spec/).

@@ -65,7 +65,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     end(out, line.cost);
 }
 
-/// Ends a line with the units that its request had reserved, and what its response cost.
+/// Ends a line with the units that its request had reserved, and the cost of its response.
 fn end(out: &mut Vec<u8>, cost: Option<(u64, u64)>) {
     if let Some((reserved, charged)) = cost {
         number(out, r#","reserved":"#, reserved);

@@ -54,7 +54,7 @@ pub struct Line<'a> {
     pub delay_millis: u32,
     /// Time that shadow policies would have delayed it.
     pub shadow_delay_millis: u32,
-    /// Units that the request had reserved, and what its response cost; `None`: no response tells a cost.
+    /// Units that the request had reserved, and the cost of its response; `None`: no response tells a cost.
     pub cost: Option<(u64, u64)>,
     pub trace_id: Option<TraceId>,
     /// `TLSv1.3`; `None`: the connection is not encrypted.

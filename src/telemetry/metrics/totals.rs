@@ -75,7 +75,7 @@ pub struct PolicyTotals {
     pub denied: u64,
     pub shadow_denied: u64,
     pub errors: u64,
-    /// Units of costs that responses tell: what requests in progress have reserved, and what responses were charged.
+    /// Units of costs that responses tell: reservations of requests in progress, and charges for responses.
     pub reserved: u64,
     pub charged: u64,
 }

@@ -92,16 +92,16 @@ pub(super) struct PolicyRow {
     pub(super) costs_missing: Counter,
 }
 
-/// What became of units of a cost that the response tells.
+/// The uses of units of a cost that the response tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Label)]
 pub(super) enum UnitsLabel {
     /// Taken before the response.
     Reserved,
-    /// What the responses cost.
+    /// The costs of the responses.
     Charged,
     /// Reserved, but not charged.
     Refunded,
-    /// Charged beyond what was reserved.
+    /// Charged beyond the reservation.
     Excess,
 }
 

@@ -51,7 +51,7 @@ pub(super) enum FetchError {
     Issuer(#[from] UrlError),
 }
 
-/// What a provider says about itself (OpenID Connect Discovery, 3; RFC 8414, 2).
+/// The metadata of a provider (OpenID Connect Discovery, 3; RFC 8414, 2).
 #[derive(Deserialize)]
 struct Metadata {
     issuer: String,

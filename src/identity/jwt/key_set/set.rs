@@ -321,7 +321,7 @@ fn run(runtime: Runtime, client: &KeySetClient, set: &Weak<KeySet>, asks: watch:
 /// Fetches the set whenever it is due or asked for. One fetch follows another: there are never two at a time.
 async fn keep_fresh(client: &KeySetClient, set: &Weak<KeySet>, mut asks: watch::Receiver<u64>) {
     while let Some((source, limit)) = set.upgrade().map(|set| (set.source().clone(), set.timing().fetch)) {
-        // A fetch that began before a token asked may not have what the token needs.
+        // A fetch that began before a token asked may lack the key that the token needs.
         let asked = *asks.borrow_and_update();
         let fetched = match timeout(limit, client.fetch(&source)).await {
             Ok(fetched) => fetched.map_err(SetError::from),

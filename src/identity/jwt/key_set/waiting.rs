@@ -52,7 +52,7 @@ impl WaitingRequests {
         *count <= MAX_OF_ADDRESS
     }
 
-    /// A fetch has ended that judges what came before it.
+    /// A fetch has ended: it decides about the tokens that arrived before it began.
     pub(super) fn forget_excused(&self) {
         self.0.lock().excused.clear();
     }
