@@ -43,7 +43,7 @@ pub(super) const EVENT_STREAMS: usize = 32;
 const SHARED_WITHIN: Duration = Duration::from_secs(1);
 /// The longest wait: the commands wait 30 seconds for a response.
 const SHARED_WITHIN_AT_MOST: Duration = Duration::from_secs(20);
-/// Round trips until a change is sent, at most: those of the previous batch, then its own.
+/// Round trips until a change is sent, at most: the previous batch's, then its own.
 const SHARED_ROUND_TRIPS: u32 = 4;
 /// Interval of checking whether a change was sent.
 const SHARED_POLL: Duration = Duration::from_millis(10);

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Limits shown whose keys are not the address but users, headers and the like, of which there may be many behind it:
-/// those that end last.
+/// the ones that end last.
 const MAX_FOREIGN: usize = 10;
 
 /// Shows who was behind an address: its last records, its limits, other limits that denied its requests, and its bans.

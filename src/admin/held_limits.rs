@@ -17,7 +17,7 @@ use crate::{
 const MAX_API_KEYS: usize = 1_000;
 /// API keys of a user whose limits are shown.
 const MAX_API_KEYS_SHOWN: usize = 20;
-/// Limits of a policy that are shown of those of which nobody knows whether they hold.
+/// Limits of a policy that are shown although nobody knows whether they apply.
 const MAX_POSSIBLE: usize = 20;
 
 /// Who has the key of a limit, as far as it is known.
@@ -99,7 +99,7 @@ impl Holder {
         &self.key
     }
 
-    /// Whether limits of `key` are those of the holder, by its user and its API keys. `None`: it names neither.
+    /// Whether limits of `key` belong to the holder, by its user and its API keys. `None`: it names neither.
     pub(super) fn is_of(&self, key: &LimitKey) -> Option<bool> {
         let fields = KeyField::ALL.map(KeyField::name);
         let mut named =
@@ -115,7 +115,7 @@ impl Holder {
         Some(is_own(first) && named.all(is_own))
     }
 
-    /// Reads the limits of `policy` that hold. `if_used`: only those of which something is used.
+    /// Reads the limits of `policy` that apply. `if_used`: only limits with units in use.
     ///
     /// # Errors
     /// The store is unavailable.

@@ -541,7 +541,7 @@ fn import_body(keys: &ApiKeys, config: &Config, body: Bytes, now: i64) -> Result
     Ok(ImportResult { marks, unchanged, warnings, failure })
 }
 
-/// The keys of an import that are not known yet, and the number of those that are.
+/// The unknown keys of an import, and the number of the known ones.
 fn fresh(keys: &ApiKeys, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiKey>, u64), Problem> {
     let (mut fresh, mut unchanged, mut errors) = (Vec::with_capacity(rows.len()), 0, Vec::new());
     for (line, key) in rows {

@@ -24,11 +24,11 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// Addresses whose records are searched for the user: those denied last.
+/// Addresses whose records are searched for the user: the ones denied last.
 const MAX_SEARCHED: usize = 100;
 /// Records shown.
 const MAX_RECORDS: usize = 100;
-/// Limits shown of those that denied requests by another key than the user.
+/// Limits shown that denied requests by another key than the user.
 const MAX_DENYING: usize = 50;
 
 /// Shows a user's bans, limits and last requests, and the addresses that the user was limited from. The user is given

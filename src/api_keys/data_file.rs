@@ -154,7 +154,7 @@ impl ChangeWriter {
         }
     }
 
-    /// Takes changes of other processes, and writes those of this one.
+    /// Takes changes of other processes, and writes the changes of this one.
     fn round(&mut self, are_uses_due: bool) -> Result<(), DataFileError> {
         // No other process replaces the file between the reading and the writing.
         let locked = LockedFile::open(&self.path).map_err(|error| unwritable(&self.path, error))?;

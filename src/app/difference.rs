@@ -315,7 +315,7 @@ mod tests {
         Rate { limit, window: Duration::from_secs(seconds) }
     }
 
-    /// The lines for `change`, and those of them that need a restart.
+    /// The lines for `change`, and the ones that need a restart.
     fn difference(change: impl FnOnce(&mut Config)) -> (Vec<String>, Vec<String>) {
         let old = testing::config();
         let mut new = old.clone();

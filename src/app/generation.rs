@@ -206,7 +206,7 @@ fn watching_verifier(
     Ok(verifier)
 }
 
-/// A hash of the values of a configuration, as JSON with secrets masked, and one of those that affect requests.
+/// A hash of all values of a configuration, as JSON with secrets masked, and one of the values that affect requests.
 fn fingerprints(config: &Config) -> (String, String) {
     // Routes, of which there may be many, are written once, and one at a time: as values they take a lot of memory.
     let routes = config.routes.iter().map(|route| config.route_values(route).to_string());

@@ -76,7 +76,7 @@ pub fn start(
     }
 }
 
-/// The API keys, without those of their file; and the file in which those are kept that are made, without Redis.
+/// The API keys without the ones of their file; and, without Redis, the file for keys that are made.
 fn open_api_keys(config: &Config) -> Result<(Arc<ApiKeys>, Option<DataFile>), StartError> {
     let settings = config.api_keys.as_ref().filter(|settings| settings.store);
     let store = match (settings, &config.store.redis) {

@@ -37,7 +37,7 @@ impl LogArgs {
             .all(|path| path != Path::new("-") && path.metadata().is_ok_and(|file| file.is_file()))
     }
 
-    /// Opens the logs. The formats of `options` are those of the arguments.
+    /// Opens the logs. The formats in `options` come from the arguments.
     ///
     /// # Errors
     /// A log or the nginx.conf can't be read.

@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Gives the time in microseconds since the Unix epoch.
 ///
-/// Durations, such as windows, go by a clock that nobody sets. Dates, such as those of keys and bans, and windows of the
+/// Durations, such as windows, go by a clock that nobody sets. Dates, such as ends of keys and bans, and windows of the
 /// calendar go by wall time as it is now.
 pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch.

@@ -61,7 +61,7 @@ pub struct Policy {
     pub kind: Kind,
     /// Never empty. Ordered by window, shortest first.
     pub tiers: Vec<Tier>,
-    /// With windows of the calendar: those of each tier; `None` for one of constant length. Empty for other kinds.
+    /// The window of the calendar of each tier; `None` for one of constant length. Empty for other kinds.
     pub calendars: Vec<Option<Calendar>>,
     /// The lowest first-tier limit among the policy and its overrides that share these counts.
     pub lowest_limit: u64,

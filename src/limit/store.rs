@@ -34,7 +34,7 @@ pub trait Store {
     /// As [`Store::decide`].
     fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// Settles what decisions took: units that a check does not cost are refunded, and those that it costs beyond its
+    /// Settles what decisions took: units that a check does not cost are refunded, and units that it costs beyond its
     /// own are taken now, even past the limit. Pass each check that was taken, and no other, in one call. Refunds of
     /// units that no longer count are ignored. A lease is found by its token, so refunding it again is harmless;
     /// everything else must be settled only once.
@@ -91,7 +91,7 @@ pub trait StoreAdmin: Store {
     ) -> impl Future<Output = Result<Vec<Arc<Entry>>, Unavailable>>;
 
     /// Removes the limits of these policies whose identifier is `identifier`, or a composite that begins with it.
-    /// Returns those that were in use.
+    /// Returns the limits that were in use.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -101,7 +101,7 @@ pub trait StoreAdmin: Store {
         identifier: &str,
     ) -> impl Future<Output = Result<Vec<ClearedLimit>, Unavailable>>;
 
-    /// Removes the limits of these policies whose identifier is exactly `identifier`. Returns those that were in use.
+    /// Removes the limits of these policies whose identifier is exactly `identifier`. Returns the limits that were in use.
     ///
     /// # Errors
     /// As [`Store::decide`].

@@ -115,7 +115,7 @@ impl TierDemand {
         if time >= self.start.saturating_add(length) { time } else { self.start }
     }
 
-    /// Units in use, and those that were denied beyond them.
+    /// Units in use, and units that were denied beyond them.
     fn units(&self, kind: Kind, tier: Tier) -> u64 {
         let used = u64::from(self.used.max(self.admitted));
         match kind {

@@ -33,7 +33,7 @@ const MAX_SAMPLES: usize = 16_384;
 /// other.
 type RouteSamples = Box<[(usize, usize)]>;
 
-/// The samples of one configuration. Those of limits that a reload keeps are shared with the configuration before.
+/// The samples of one configuration. Samples of limits that a reload keeps are shared with the configuration before.
 #[derive(Debug)]
 pub struct PeakPlan {
     policies: Arc<[Policy]>,

@@ -22,7 +22,7 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// Keys that are tallied at once. Those that meet in one place replace each other.
+/// Keys that are tallied at once. Keys that meet in one place replace each other.
 const PLACES: usize = 512;
 /// Tallies per tick, at most. Further ones are dropped, and counted.
 const MAX_TALLIES: usize = 2_048;
@@ -150,7 +150,7 @@ impl PeakRecorder {
     }
 }
 
-/// Where a key is tallied. By the lowest bits: the highest are those that the threshold compares.
+/// Where a key is tallied. By the lowest bits: the threshold compares the highest.
 fn place(hash: u64) -> usize {
     hash as usize % PLACES
 }

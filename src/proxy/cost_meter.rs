@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct CostMeter {
     reservation: ReservationGuard,
-    /// Those of the reservation, in their order.
+    /// One for each cost of the reservation, in their order.
     readings: SmallVec<[CostReading; 1]>,
     status: StatusCode,
     /// Bytes of the body that have passed.

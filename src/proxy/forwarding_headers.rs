@@ -12,7 +12,7 @@ use crate::config::model::{Config, Forwarded};
 /// The host of the client's request.
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Sets the fields about `client` for the upstream. Claims of an untrusted peer were removed before; to those of a
+/// Sets the fields about `client` for the upstream. Claims of an untrusted peer were removed before; to claims of a
 /// trusted peer, values are appended. `has_claims`: whether there may be some.
 pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, config: &Config, has_claims: bool) {
     if let Some(fields) = client.certificate_fields(config.forward_client_certificate) {

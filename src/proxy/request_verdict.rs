@@ -6,7 +6,7 @@ use crate::telemetry::{access_log::LogVerdict, metrics::SourceLabel};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RequestVerdict {
     verdict: Option<LogVerdict>,
-    /// The index of the policy that denied the request. Those of ban rules follow those of policies.
+    /// The index of the policy that denied the request. Ban rules' indexes follow the policies'.
     denied_by: Option<usize>,
     /// The index of the shadow policy that would have denied it.
     shadow_denied_by: Option<usize>,
@@ -22,12 +22,12 @@ impl RequestVerdict {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Denied), Some(policy));
     }
 
-    /// A ban denied it. `rule`: its index, which follows those of the policies.
+    /// A ban denied it. `rule`: its index, after the policies'.
     pub(super) fn ban(&mut self, rule: usize) {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Banned), Some(rule));
     }
 
-    /// `deny` or `allow` refuses its address. `setting`: its index, which follows those of the policies and bans.
+    /// `deny` or `allow` refuses its address. `setting`: its index, after the policies' and bans'.
     pub(super) fn forbid(&mut self, setting: usize) {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting));
     }

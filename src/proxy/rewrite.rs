@@ -65,7 +65,7 @@ pub(super) fn upstream_request<S>(
         ReceivedBody::Whole(bytes) if bytes.is_empty() => (RequestBody::Empty, None),
         ReceivedBody::Whole(bytes) => (RequestBody::Buffered(Box::new(bytes)), None),
         ReceivedBody::Edited(bytes) => {
-            // They are those of the client's body.
+            // They belong to the client's body.
             for name in ["content-digest", "digest", "content-md5"] {
                 head.headers.remove(name);
             }

@@ -161,7 +161,7 @@ pub enum RefusedBy {
 }
 
 impl RefusedBy {
-    /// The reply for the client, without the quota. `outcomes`: those of the enforced policies. The map `headers`, which
+    /// The reply for the client, without the quota. `outcomes`: of the enforced policies. The map `headers`, which
     /// has the fields of the request, is emptied and reused.
     pub(super) fn reply(
         self,

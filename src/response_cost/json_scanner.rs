@@ -97,7 +97,7 @@ impl JsonScanner {
     }
 
     fn before_value(&mut self, piece: &[u8]) -> usize {
-        // Letters are those of `true`, `false` and `null`, which count for nothing.
+        // Letters belong to `true`, `false` and `null`, which count for nothing.
         let is_token =
             |byte: &u8| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']' | b',' | b'-' | b'0'..=b'9');
         let Some(at) = piece.iter().position(is_token) else { return piece.len() };

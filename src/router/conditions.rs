@@ -64,7 +64,7 @@ pub(super) struct RareConditions {
 }
 
 impl RareConditions {
-    /// Those of `route`. `listeners`: the configuration's.
+    /// The conditions of `route`. `listeners`: the configuration's.
     fn new(route: &Route, listeners: &[Listener]) -> Option<Box<Self>> {
         let Route { headers, query, cookies, listeners: names, .. } = route;
         if headers.is_empty() && query.is_empty() && cookies.is_empty() && names.is_empty() {

@@ -39,7 +39,7 @@ pub(super) fn percent_decode(text: &[u8]) -> Option<u8> {
 pub(super) enum DotSegmentSpelling {
     /// Only `.` and `..`.
     Literal,
-    /// Also those with `%2e`.
+    /// Also segments with `%2e`.
     Any,
 }
 

@@ -240,7 +240,7 @@ impl DrainTable {
         }
     }
 
-    /// Replaces all drains by those of the shared store. Changes that were not sent yet are kept, and so are lost
+    /// Replaces all drains by the shared store's. Changes that were not sent yet are kept, and so are lost
     /// drains, which are sent again. `is_lost`: whether a drain that only this instance has was lost, and not undrained
     /// by an operator. `is_first`: nothing was known before, so no differences are announced.
     pub fn replace_all(

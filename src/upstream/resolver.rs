@@ -70,7 +70,7 @@ pub(super) enum FamilyResult {
     Failed(String),
 }
 
-/// Looks up names. Follows the settings, and those of the system.
+/// Looks up names, by the settings of the configuration and of the system.
 #[derive(Default)]
 pub(super) struct NameResolver {
     settings: Option<model::Resolver>,
@@ -82,7 +82,7 @@ pub(super) struct NameResolver {
 }
 
 impl NameResolver {
-    /// Uses the servers in `settings`, or else those of the system as they are now. Returns whether they have changed.
+    /// Uses the servers in `settings`, or else the system's current ones. Returns whether they have changed.
     pub(super) fn follow(&mut self, settings: &model::Resolver) -> bool {
         let is_new = self.settings.as_ref() != Some(settings);
         if is_new {

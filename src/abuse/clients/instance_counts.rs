@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::traffic::TrafficHistory;
 
-/// Instances whose counts are kept apart; those of more are summed up.
+/// Instances whose counts are kept apart; the counts of further ones are summed up.
 const INSTANCES: usize = 16;
 /// The number for all instances that are summed up.
 const OTHERS: u32 = 0;

@@ -50,7 +50,7 @@ pub struct SharedCounts {
     pub unblocked: Option<SharedUnblock>,
 }
 
-/// The evidence of a client. Policies are indexes into those of its counts; times are microseconds before its last
+/// The evidence of a client. Policies are indexes into the policies of its counts; times are microseconds before its last
 /// denial, as in the counts' limits; texts are indexes into `texts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedEvidence {

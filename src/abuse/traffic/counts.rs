@@ -14,14 +14,14 @@ pub struct Traffic {
     pub answered: u32,
     /// Responses with 401 or 403.
     pub refused: u32,
-    /// Responses to requests that do not only read, and those of them with 401 or 403.
+    /// Responses to requests that do not only read, and how many of them have 401 or 403.
     pub written: u32,
     pub refused_writes: u32,
     /// Number of seconds with a request, and the first and the last such second, since the Unix epoch.
     pub seconds: u32,
     pub(super) first: u32,
     pub(super) last: u32,
-    /// Requests whose line was examined, and those of them that do not only read.
+    /// Requests whose line was examined, and how many of them do not only read.
     pub(super) lines: u32,
     pub(super) writes: u32,
     pub(super) urls: UrlSketch,

@@ -1,5 +1,5 @@
-//! Limits that do not limit: those of policies that no route uses, those that another spelling of a path goes around (as it
-//! may go around a required credential), and those that count only by values which clients choose.
+//! Limits that do not limit: limits of policies that no route uses, limits that another spelling of a path evades (as it
+//! may evade a required credential), and limits that count only by values which clients choose.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -22,7 +22,7 @@ pub(in crate::config) struct Listeners<'t> {
     pub(in crate::config) all: Vec<Listener>,
     /// Whether a listener requests certificates of clients.
     pub(in crate::config) has_client_certificates: bool,
-    /// Those of the file, as routes refer to them. Also those that are invalid.
+    /// The listeners of the file, as routes refer to them, invalid ones included.
     pub(in crate::config) drafts: Vec<DraftListener<'t>>,
 }
 

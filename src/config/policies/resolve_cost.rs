@@ -108,7 +108,7 @@ pub(in crate::config) fn never_admitted((most, setting): (u64, &str)) -> Invalid
         .expected(format!("set at most {most}, or raise {setting}"))
 }
 
-/// Reports settings of a cost in a header beside those of one in the response.
+/// Reports settings of a cost in a header beside a cost in the response.
 fn report_mixed(mapping: &MappingCursor<'_>, settings: &CostSettings<'_>) {
     let (of_header, of_response) =
         (["header", "default", "max"], ["response", "reserve", "missing", "max_request"]);

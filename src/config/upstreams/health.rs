@@ -54,7 +54,7 @@ pub enum Probe {
         /// `None`: the endpoint's own.
         #[serde(serialize_with = "serialize::optional_displayed", skip_serializing_if = "Option::is_none")]
         host: Option<Authority>,
-        /// Those of a healthy host.
+        /// The statuses of a healthy host.
         statuses: Statuses,
     },
     /// `grpc.health.v1.Health/Check`.

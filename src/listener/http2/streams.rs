@@ -209,7 +209,7 @@ impl Streams {
         self.handed.get().saturating_sub(self.passed.get())
     }
 
-    /// hyper has begun to serve all complete requests. Those left in the queue were refused by hyper, and must not be
+    /// hyper has begun to serve all complete requests. Requests left in the queue were refused by hyper, and must not be
     /// assigned to later requests.
     pub(super) fn all_begun(&self) {
         self.requested.borrow_mut().clear();

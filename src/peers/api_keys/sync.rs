@@ -1,4 +1,4 @@
-//! Sends the changes of this instance's operators, and takes those of all.
+//! Sends the changes of this instance's operators, and takes the changes of all.
 
 use std::{
     cell::{Cell, RefCell},

@@ -83,7 +83,7 @@ async fn read(
     newest: &mut i64,
 ) -> Result<usize, Failure> {
     let (since, mut found) = (newest.saturating_sub(OVERLAP).max(1), 0);
-    // Anybody may write later minutes there, and would hide those of instances.
+    // Anybody may write later minutes there, which would hide the instances' own.
     let this_minute = config.clock.now() / 60_000_000;
     loop {
         let page = table.read_uses(connection, since, found).await?;

@@ -25,7 +25,7 @@ pub(super) struct BanVersion {
 /// How to handle a change that has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogStep<T> {
-    /// Apply these in this order: the change, then those that waited for it.
+    /// Apply these in this order: the change, then the changes that waited for it.
     Apply(Vec<T>),
     /// Nothing now: the change waits for earlier ones, or for the snapshot in progress.
     Wait,

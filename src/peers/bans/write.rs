@@ -39,7 +39,7 @@ pub(super) struct BanReply {
     pub(super) changes: Vec<Vec<u8>>,
     /// Bans for which there was no room.
     pub(super) refused: usize,
-    /// Those changes that are bans by rules for offenses at this instance.
+    /// The changes that are bans by rules for offenses at this instance.
     pub(super) issued: Vec<Vec<u8>>,
 }
 

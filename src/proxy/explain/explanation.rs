@@ -62,7 +62,7 @@ pub struct Explanation {
     /// In the order of the route's policies. Included even if a ban denies the request, although a real one is not
     /// checked then.
     pub checks: Vec<ExplainedCheck>,
-    /// Those that match the client, whether they deny the request or not.
+    /// The bans that match the client, whether they deny the request or not.
     pub bans: Vec<Arc<Ban>>,
 }
 

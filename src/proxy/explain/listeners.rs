@@ -19,7 +19,7 @@ use crate::{
 pub(super) enum MeantListeners {
     /// The one with this index.
     One(usize),
-    /// Those with TLS, or those without. `None`: all.
+    /// Listeners with TLS, or without. `None`: all.
     By(Option<bool>),
 }
 

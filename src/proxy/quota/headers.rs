@@ -104,7 +104,7 @@ fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValu
 }
 
 /// The policy's item in `RateLimit-Policy` if a lower limit than the configured one is in force: an instance's share,
-/// or the limit that fits into memory. Those of other tiers are not known.
+/// or the limit that fits into memory. The values of other tiers are not known.
 fn lowered(limits: &VariantTexts, verdict: Verdict) -> Option<String> {
     let tier = limits.tiers.get(verdict.tier)?;
     (verdict.limit < tier.quota).then(|| tier.item(verdict.limit))

@@ -108,7 +108,7 @@ pub(super) struct PolicyTexts {
     pub(super) reply: Option<DenialReply>,
     /// The status of its denials.
     pub(super) status: StatusCode,
-    /// Its own limits, then those of its overrides.
+    /// Its own limits, then its overrides'.
     variants: Vec<VariantTexts>,
 }
 

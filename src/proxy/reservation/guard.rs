@@ -218,7 +218,7 @@ impl Drop for ReservationGuard {
 }
 
 impl ReservationGuard {
-    /// A guard, and the progress of its request. `costs`: those that the response tells.
+    /// A guard, and the progress of its request. `costs`: the ones that the response tells.
     pub(super) fn new(costs: Box<[ReservedCost]>) -> (Self, RequestProgress) {
         let progress = Rc::new(ReservationStage {
             stage: Cell::new(RequestStage::Unsent),

@@ -135,7 +135,7 @@ pub(super) struct LinkState {
     in_use: RefCell<Vec<SharedConnection>>,
     /// Senders that wait for a connection from the pool.
     opening: Cell<u32>,
-    /// Wakes the senders that wait for one of those to get its connection.
+    /// Wakes the senders that wait for another to get its connection.
     opened: Notify,
     queue: RefCell<VecDeque<Batch>>,
     /// Tasks that send batches, each with one in flight.

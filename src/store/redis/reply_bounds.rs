@@ -15,8 +15,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes of a reply, with [`ELEMENT`] for each element that it announces. Those of the largest replies: 200 API keys
-/// of 16 KiB, 1,000 entries of the audit log of 6 KiB, the map of a cluster with 14,000 ranges of slots.
+/// Most bytes of a reply, with [`ELEMENT`] for each element that it announces. The largest replies have 200
+/// API keys of 16 KiB, 1,000 entries of the audit log of 6 KiB, or the map of a cluster with 14,000 ranges of slots.
 const MAX_REPLY: usize = 16 << 20;
 /// Bytes of an element in memory, besides its text.
 const ELEMENT: usize = 64;

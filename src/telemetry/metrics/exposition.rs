@@ -28,7 +28,7 @@ impl Metrics {
     /// Sums the counters of all workers and writes the page.
     ///
     /// # Errors
-    /// Only those of writing to memory, which does not fail.
+    /// None in practice: writing to memory does not fail.
     pub fn expose(self: &Arc<Self>, format: ExpositionFormat) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(self)));

@@ -16,7 +16,7 @@ pub struct StreamNeeds {
 
 /// The longest target and the longest list of fields (RFC 9113, 6.5.2) of a request on a shared connection. Some
 /// servers close the connection for longer ones: they keep the fields of all its requests in one table, and can't skip
-/// those that do not fit. gunicorn takes a target of 4,094 bytes, Tomcat and Jetty fields of 8 KiB in all, nginx of 8
+/// the ones that do not fit. gunicorn takes a target of 4,094 bytes, Tomcat and Jetty fields of 8 KiB in all, nginx of 8
 /// KiB each, HAProxy and Node of 16 KiB in all.
 const MAX_TARGET: usize = 4_000;
 const MAX_FIELDS: usize = 8_000;

@@ -1,4 +1,4 @@
-//! One worker's connections to one host: idle ones, and those that requests share.
+//! One worker's connections to one host: idle ones, and ones that requests share.
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,4 +1,5 @@
-//! The requests that wait for a fetch, and those whose tokens it would judge: at most so many of a client, and in total.
+//! Bounds the requests that wait for a fetch, and the requests whose tokens it would decide about: by client, and in
+//! total.
 
 use std::{collections::HashMap, net::IpAddr};
 
