@@ -6,11 +6,10 @@ use http::{HeaderName, Uri};
 
 use crate::{
     config::model::{
-        Abuse, Access, AccessLog, AccessLogFormat, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
-        Config, ConfigSource, DotSegments, EarlyHints, Endpoint, ForwardClientCertificate, Forwarded,
-        HostHeader, KeyPart, KeyRecipe, Log, MemoryStoreSettings, MethodOverride, PathMatching, PathPattern,
-        Policy, Protocol, Rate, ReplyHeaders, Resolver, Retry, Route, RouteAction, RoutePolicy, Shutdown,
-        StoreSettings, Timeouts, Trailers, Upstream, Users, Workers,
+        Abuse, Access, AccessLog, AccessLogFormat, Admin, Algorithm, ClientAddress, ClientLimits, Config,
+        ConfigSource, Endpoint, ForwardClientCertificate, Forwarded, KeyPart, KeyRecipe, Log,
+        MemoryStoreSettings, PathPattern, Policy, Rate, ReplyHeaders, Resolver, Route, RoutePolicy, Shutdown,
+        StoreSettings, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -18,6 +17,13 @@ use crate::{
 /// One route `all`, one upstream `api`, one policy `per-ip`.
 pub(crate) fn config() -> Config {
     let url = Uri::from_static("http://127.0.0.1:3000");
+    let endpoint = url.authority().map(|authority| Endpoint {
+        url: url.clone(),
+        authority: authority.clone(),
+        port: 3000,
+        weight: 1,
+        drain: false,
+    });
     let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
     let tiers = vec![Rate { limit: 3, window: Duration::from_secs(60) }];
     let policy = Policy::new("per-ip", Algorithm::MetadataList, keys, tiers);
@@ -42,63 +48,15 @@ pub(crate) fn config() -> Config {
         bans: Vec::new(),
         close_banned_tunnels: true,
         upstreams: vec![Upstream {
-            name: "api".into(),
-            endpoints: url
-                .authority()
-                .map(|authority| Endpoint {
-                    url: url.clone(),
-                    authority: authority.clone(),
-                    port: 3000,
-                    weight: 1,
-                    drain: false,
-                })
-                .into_iter()
-                .collect(),
-            endpoints_file: None,
-            balance: Balance::LeastRequest,
-            sticky: None,
-            slow_start: Duration::ZERO,
-            tls: None,
-            protocol: Protocol::H1,
-            timeouts: Timeouts::default(),
-            retry: Retry::default(),
-            health: None,
-            outlier: None,
             max_connections: 16,
-            max_connections_per_address: 0.25,
-            request_buffering: 16 << 10,
             idle_connections: 4,
-            host: HostHeader::Preserve,
+            outlier: None,
+            ..Upstream::new("api", endpoint.into_iter().collect())
         }],
         resolver: Resolver { servers: Vec::new(), timeout: Duration::from_secs(5) },
         routes: vec![Route {
-            name: "all".into(),
-            listeners: Vec::new(),
-            hosts: Vec::new(),
-            path: PathPattern::Prefix("/".into()),
-            matching: PathMatching::LOOSE,
-            dot_segments: DotSegments::Normalize,
-            methods: Vec::new(),
-            headers: Vec::new(),
-            query: Vec::new(),
-            cookies: Vec::new(),
-            written_path: None,
-            has_secrets: false,
-            action: RouteAction::Upstream(0),
-            split: None,
             policies: vec![RoutePolicy::unpriced(0)],
-            require: None,
-            timeouts: Timeouts::default(),
-            retry: Retry::default(),
-            method_override: MethodOverride::Remove,
-            trailers: Trailers::Drop,
-            early_hints: EarlyHints::Drop,
-            max_body: None,
-            access: Access::default(),
-            cors: None,
-            rewrite: None,
-            request_headers: None,
-            response_headers: None,
+            ..Route::new("all", PathPattern::Prefix("/".into()))
         }],
         client_limits: ClientLimits {
             connections: 100,

@@ -262,36 +262,25 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::model::{Balance, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream},
+        config::model::{Endpoint, Upstream},
         telemetry::Events,
         upstream::{ClientWait, DrainTable, SharedUpstream, UpstreamClient, addresses::HeldConnection},
     };
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
+        let endpoints = vec![Endpoint {
+            url: "http://127.0.0.1:1".parse().unwrap(),
+            authority: "127.0.0.1:1".parse().unwrap(),
+            port: 1,
+            weight: 1,
+            drain: false,
+        }];
         let config = Upstream {
-            name: "u".into(),
-            endpoints: vec![Endpoint {
-                url: "http://127.0.0.1:1".parse().unwrap(),
-                authority: "127.0.0.1:1".parse().unwrap(),
-                port: 1,
-                weight: 1,
-                drain: false,
-            }],
-            endpoints_file: None,
-            balance: Balance::LeastRequest,
-            sticky: None,
-            slow_start: Duration::ZERO,
-            tls: None,
-            protocol: Protocol::H1,
-            timeouts: Timeouts::default(),
-            retry: Retry::default(),
-            health: None,
             outlier: None,
             max_connections,
-            max_connections_per_address: 0.25,
             request_buffering: 0,
             idle_connections: 1,
-            host: HostHeader::Preserve,
+            ..Upstream::new("u", endpoints)
         };
         let drains = Arc::new(DrainTable::new(Events::new(), false));
         SharedUpstream::open(config, None, &drains, None).unwrap()

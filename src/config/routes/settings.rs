@@ -101,6 +101,39 @@ pub fn is_numbered_name(name: &str, path: &str) -> bool {
 }
 
 impl Route {
+    /// A route to the first upstream, with the defaults.
+    pub fn new(name: impl Into<String>, path: PathPattern) -> Self {
+        Self {
+            name: name.into(),
+            listeners: Vec::new(),
+            hosts: Vec::new(),
+            path,
+            written_path: None,
+            matching: PathMatching::LOOSE,
+            dot_segments: DotSegments::Normalize,
+            methods: Vec::new(),
+            headers: Vec::new(),
+            query: Vec::new(),
+            cookies: Vec::new(),
+            has_secrets: false,
+            action: RouteAction::Upstream(0),
+            split: None,
+            policies: Vec::new(),
+            require: None,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
+            method_override: MethodOverride::Remove,
+            trailers: Trailers::Drop,
+            early_hints: EarlyHints::Drop,
+            max_body: None,
+            access: Access::default(),
+            cors: None,
+            rewrite: None,
+            request_headers: None,
+            response_headers: None,
+        }
+    }
+
     /// The route as requests take it: itself, or for each upstream that its requests are split among the route to that one.
     pub fn variants(&self) -> &[Self] {
         match &self.split {

@@ -63,6 +63,29 @@ pub struct Upstream {
 }
 
 impl Upstream {
+    /// An upstream with the defaults.
+    pub fn new(name: impl Into<String>, endpoints: Vec<Endpoint>) -> Self {
+        Self {
+            name: name.into(),
+            endpoints,
+            endpoints_file: None,
+            balance: Balance::LeastRequest,
+            sticky: None,
+            slow_start: Duration::ZERO,
+            tls: None,
+            protocol: Protocol::H1,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
+            health: None,
+            outlier: Some(OutlierDetection { failures: 5, eject: Duration::from_secs(30), at_most: 0.5 }),
+            max_connections: 1_024,
+            max_connections_per_address: 0.25,
+            idle_connections: 64,
+            request_buffering: 16 << 10,
+            host: HostHeader::Preserve,
+        }
+    }
+
     /// Whether requests are tied to hosts, by hash or by a cookie.
     pub fn ties_requests(&self) -> bool {
         matches!(self.balance, Balance::Hash(_)) || self.sticky.is_some()

@@ -2,10 +2,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header::HOST};
 use proptest::{prelude::*, sample::select};
 
 use super::*;
-use crate::config::model::{
-    Access, EarlyHints, HostPattern, MethodOverride, PathPattern, PathRegex, Retry, RouteAction, Segment,
-    Timeouts, Trailers,
-};
+use crate::config::model::{HostPattern, PathPattern, PathRegex, Segment};
 
 const STRICT: PathMatching = PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
 const MATCHINGS: [PathMatching; 4] = [
@@ -16,50 +13,23 @@ const MATCHINGS: [PathMatching; 4] = [
 ];
 
 fn route(path: &str) -> Route {
-    Route {
-        name: path.to_owned(),
-        listeners: Vec::new(),
-        hosts: Vec::new(),
-        path: match path.strip_suffix('*') {
-            _ if path.starts_with('~') => {
-                PathPattern::Regex(Box::new(PathRegex::new(&path[1..], false).unwrap()))
-            }
-            Some(prefix) => PathPattern::Prefix(prefix.to_owned()),
-            None if path.contains('{') => PathPattern::Template(
-                path.split('/')
-                    .skip(1)
-                    .map(|segment| match segment.starts_with('{') {
-                        true => Segment::Parameter(segment.to_owned()),
-                        false => Segment::Literal(segment.to_owned()),
-                    })
-                    .collect(),
-            ),
-            None => PathPattern::Exact(path.to_owned()),
-        },
-        matching: STRICT,
-        dot_segments: DotSegments::Normalize,
-        methods: Vec::new(),
-        headers: Vec::new(),
-        query: Vec::new(),
-        cookies: Vec::new(),
-        written_path: None,
-        has_secrets: false,
-        action: RouteAction::Upstream(0),
-        split: None,
-        policies: Vec::new(),
-        require: None,
-        timeouts: Timeouts::default(),
-        retry: Retry::default(),
-        method_override: MethodOverride::Remove,
-        trailers: Trailers::Drop,
-        early_hints: EarlyHints::Drop,
-        max_body: None,
-        access: Access::default(),
-        cors: None,
-        rewrite: None,
-        request_headers: None,
-        response_headers: None,
-    }
+    let pattern = match path.strip_suffix('*') {
+        _ if path.starts_with('~') => {
+            PathPattern::Regex(Box::new(PathRegex::new(&path[1..], false).unwrap()))
+        }
+        Some(prefix) => PathPattern::Prefix(prefix.to_owned()),
+        None if path.contains('{') => PathPattern::Template(
+            path.split('/')
+                .skip(1)
+                .map(|segment| match segment.starts_with('{') {
+                    true => Segment::Parameter(segment.to_owned()),
+                    false => Segment::Literal(segment.to_owned()),
+                })
+                .collect(),
+        ),
+        None => PathPattern::Exact(path.to_owned()),
+    };
+    Route { matching: STRICT, ..Route::new(path, pattern) }
 }
 
 fn on(host: HostPattern, route: Route) -> Route {
