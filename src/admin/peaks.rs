@@ -30,7 +30,7 @@ const SHARES: [u32; 5] = [25, 50, 75, 90, 100];
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PeaksQuery {
-    /// The limit to try, in units. With `gcra`, it is the size of the bucket.
+    /// What would a limit of so many units do? With `gcra`, it is the size of the bucket.
     #[param(minimum = 1, maximum = 1_000_000_000, example = 60)]
     pub(super) limit: Option<u64>,
     /// The window of that limit, if the policy has several: `1m`.

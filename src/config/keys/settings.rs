@@ -56,7 +56,7 @@ pub struct ApiKeySettings {
     /// Whether upstreams get the key. By default, it is removed before a request is forwarded.
     #[setting(default = "false", example = "true")]
     pub forward: bool,
-    /// The headers that tell upstreams whose key a request has. They are removed from requests of clients.
+    /// The headers that tell upstreams whose key a request has. They are removed from what clients send.
     #[setting(mapping, unset = "none", example = "{ customer: x-customer, plan: x-plan }")]
     pub headers: KeyHeaders,
 }
