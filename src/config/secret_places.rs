@@ -4,6 +4,8 @@
 
 use std::{iter, ops::Range};
 
+use url::Url;
+
 use super::{
     redact::{
         Secrets, behind_a_space, credential_ranges, cut_user_info, disjoint, is_all_interpolated, lines,
@@ -35,7 +37,10 @@ impl Secrets {
 
     /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of its secret settings.
     pub(super) fn and_values(mut self, text: &str, secrets: &[String]) -> Self {
-        let words: Vec<&str> = secrets.iter().flat_map(|secret| words_of(secret)).collect();
+        // Elsewhere, a password may be written as URLs encode it.
+        let encoded: Vec<_> =
+            secrets.iter().filter_map(|secret| Some(Url::parse(secret).ok()?.to_string())).collect();
+        let words: Vec<&str> = secrets.iter().chain(&encoded).flat_map(|secret| words_of(secret)).collect();
         for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, *word))) {
             let occurrences = text[part.clone()].match_indices(word);
             self.ranges.extend(shifted(occurrences.map(|(at, word)| at..at + word.len()), part.start));
@@ -286,6 +291,8 @@ x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
 abuse: { users: hashed, secret: hunter2 }\nstore: { redis: { url: \"redis://user:hunter3@host\" } }",
         );
         assert!(shown.starts_with("x-a: [***, \"a ***\", *** b] # ***, ***, ***\n"), "{shown}");
+        let shown = redacted("# pâss1, p%C3%A2ss1\nstore: { redis: { url: \"redis://user:pâss1@host\" } }");
+        assert!(shown.starts_with("# ***, ***\n"), "{shown}");
     }
 
     #[test]
