@@ -19,8 +19,8 @@
 //! | `abuse` | `abuse`, `bans` |
 //! | `telemetry` | `access_log`, `log`, `tracing` |
 //!
-//! In each, `settings` declares what the file may have and what becomes of it, `resolve` makes one of the other where they
-//! differ, and `checks` reports what does not go together. The module `checks` compares topics with each other.
+//! In each, `settings` declares the settings of the file and the types that the crate reads, `resolve` converts the first to
+//! the second where they differ, and `checks` reports contradictions. The module `checks` compares topics with each other.
 //!
 //! [`settings`] describes each setting for people and for editors.
 //!
