@@ -58,7 +58,7 @@ struct SentRequest<F> {
 
 /// Sends `request` over `connection`. If the client goes away, waits for the response for `longest_wait` at most.
 pub(super) fn send(
-    mut connection: UpstreamConnection<RequestBody>,
+    connection: UpstreamConnection<RequestBody>,
     request: Request<RequestBody>,
     reservation: ReservationGuard,
     reservations: Rc<PendingReservations>,

@@ -80,14 +80,7 @@ pub(super) fn handle_informational<B>(
         (StatusCode::EARLY_HINTS, _, Some(hints)) => hints.push(&head(fields, version, &via)),
         _ => {}
     };
-    // For either version of HTTP that the upstream may speak.
-    let handle = Arc::new(handle);
-    let http2 = Arc::clone(&handle);
-    let http2 = OnInformational::new(move |response| {
-        http2(response.status(), response.headers(), response.version());
-    });
-    request.extensions_mut().insert(http2);
-    hyper::ext::on_informational(request, move |response| {
+    request.extensions_mut().insert(OnInformational::new(move |response| {
         handle(response.status(), response.headers(), response.version());
-    });
+    }));
 }

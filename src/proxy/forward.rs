@@ -109,7 +109,7 @@ impl<'a> Forwarder<'a> {
                 // Send the request over it, and wait for the head of the response.
                 context.check_upgrade(&connection)?;
                 self.set_host(&mut request, connection.host(), has_no_host);
-                let copy = retries.copy(&request, &connection);
+                let copy = retries.copy(&request);
                 let mut attempt = UpstreamAttempt::new(context, &connection, began, copy);
                 let result = match self.reservation {
                     None => {

@@ -68,33 +68,14 @@ impl<'a> Retries<'a> {
         HostChoice { affinity, tried: &self.failed_on, within: self.context.timeouts.connect }
     }
 
-    /// A copy of `request`, which is about to be sent over `connection`, if it may be needed and may be used: the
-    /// method is idempotent (RFC 9110, 9.2.2), the request is not a tunnel's handshake, and the whole body is at
-    /// hand.
-    pub(super) fn copy(
-        &self,
-        request: &Request<RequestBody>,
-        connection: &UpstreamConnection<RequestBody>,
-    ) -> Option<RequestCopy> {
+    /// A copy of `request`, which is about to be sent, if it may be needed and may be used: the method is idempotent
+    /// (RFC 9110, 9.2.2), the request is not a tunnel's handshake, and the whole body is at hand.
+    pub(super) fn copy(&self, request: &Request<RequestBody>) -> Option<RequestCopy> {
         let is_safe = request.method().is_idempotent() && self.context.upgrade.is_none();
-        if !is_safe || !self.may_need_copy(connection) {
-            return None;
-        }
-        RequestCopy::new(request)
-    }
-
-    fn may_need_copy(&self, connection: &UpstreamConnection<RequestBody>) -> bool {
-        // On a shared connection, a request without a response is given back.
-        if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
-            return true;
-        }
-        let AttemptContext { retry, upstream, .. } = *self.context;
-        let may = |reason: &RetryReason| match reason {
-            RetryReason::Connect => false,
-            RetryReason::Refused => !connection.is_shared() && upstream.has_other_hosts(),
-            _ => true,
-        };
-        self.left > 0 && retry.when.iter().any(may)
+        // A request without a response is given back.
+        let may_need = |reason: &RetryReason| !matches!(reason, RetryReason::Connect | RetryReason::Refused);
+        let may_be_needed = self.left > 0 && self.context.retry.when.iter().any(may_need);
+        if is_safe && may_be_needed { RequestCopy::new(request) } else { None }
     }
 
     /// Whether the request is sent over another connection to `host`, because its kept connection was found closed.

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use super::{
-    connect::ConnectError, hosts::UpstreamHost, http1::MAX_BUFFER, incoming::with_cause,
+    connect::ConnectError, hosts::UpstreamHost, http1::ResponseFault, incoming::with_cause,
     shared::SharedUpstream,
 };
 use crate::{
@@ -11,21 +11,12 @@ use crate::{
     tls::{ServerSettings, find_tls_error, handshake_hint},
 };
 
-/// hyper's limit for the header lines of a response. A higher one would cost every response an allocation.
-const MAX_FIELDS: usize = 100;
-
 impl SharedUpstream {
     /// The text of a host's error, with a hint at the setting that causes it if that is known.
     pub fn describe(&self, host: &UpstreamHost, error: &(dyn Error + 'static)) -> String {
-        let http1: Option<&hyper::Error> = error.downcast_ref();
-        if http1.is_some_and(hyper::Error::is_parse_too_large) {
-            return format!(
-                "its response has more than {MAX_FIELDS} header lines, or more than {} KiB of them",
-                MAX_BUFFER >> 10
-            );
-        }
+        let http1: Option<&ResponseFault> = error.downcast_ref();
         if !host.endpoint.is_https() {
-            let is_nonsense = http1.is_some_and(hyper::Error::is_parse);
+            let is_nonsense = http1.is_some_and(ResponseFault::is_nonsense);
             let also = if is_nonsense { " (if the port uses TLS, write https://)" } else { "" };
             return with_cause(error) + also;
         }

@@ -12,15 +12,18 @@ use bytes::Bytes;
 use h2::Reason;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::http2::Http2Body;
+use super::{
+    http1::{Http1Body, ResponseFault},
+    http2::Http2Body,
+};
 
 /// The body of a response.
 #[derive(Debug)]
 pub enum IncomingBody {
     /// The body of an HTTP/1.1 response.
-    Http1(Incoming),
+    #[expect(private_interfaces, reason = "only its methods count")]
+    Http1(Http1Body),
     /// The body of an HTTP/2 stream.
     #[expect(private_interfaces, reason = "only its methods count")]
     Http2(Http2Body),
@@ -34,7 +37,7 @@ pub enum IncomingBody {
 pub enum ExchangeError {
     /// An error of an HTTP/1.1 connection.
     #[error("{}", with_cause(.0))]
-    Http1(hyper::Error),
+    Http1(ResponseFault),
     /// An error of an HTTP/2 stream, or of its connection.
     #[error("{0}")]
     Http2(h2::Error),
@@ -87,9 +90,9 @@ impl Body for IncomingBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
         match self.get_mut() {
-            Self::Http1(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(ExchangeError::Http1))),
+            Self::Http1(body) => {
+                body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(ExchangeError::Http1)))
+            }
             Self::Http2(body) => {
                 body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(ExchangeError::Http2)))
             }

@@ -2,18 +2,19 @@
 
 use std::{
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
 };
 
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
     net::TcpStream,
+    task::{coop::has_budget_remaining, unconstrained},
 };
 use tokio_rustls::client::TlsStream;
 
@@ -30,7 +31,8 @@ const NAGLE_SIZE: usize = 1_400;
 #[derive(Debug)]
 pub(super) struct UpstreamIo {
     stream: SocketStream,
-    received: Received,
+    /// Whether anything was received since the last request was sent.
+    has_received: bool,
     /// Bytes of the first read of the current response.
     first_read: usize,
     /// Whether the endpoint has sent a response in parts, of which the first was small.
@@ -60,23 +62,6 @@ impl Drop for OpenGuard {
     }
 }
 
-/// Whether anything was received on a stream since the last reset. Atomic, because hyper requires an upgraded stream to
-/// be `Send`.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<AtomicBool>);
-
-impl Received {
-    /// Forgets the bytes received so far.
-    pub(super) fn reset(&self) {
-        self.0.store(false, Relaxed);
-    }
-
-    /// Whether anything was received.
-    pub(super) fn has_any(&self) -> bool {
-        self.0.load(Relaxed)
-    }
-}
-
 /// An enum, not a type parameter: a predicted branch beside a system call costs less than compiling hyper twice. Boxed,
 /// so that a connection without TLS does not pay for the state of TLS.
 #[derive(Debug)]
@@ -95,10 +80,9 @@ impl UpstreamIo {
     }
 
     fn on(stream: SocketStream) -> Self {
-        let received = Received::default();
         Self {
             stream,
-            received,
+            has_received: false,
             first_read: 0,
             writes_in_parts: false,
             write_failed: false,
@@ -107,9 +91,29 @@ impl UpstreamIo {
         }
     }
 
-    /// A handle that shows whether anything is received.
-    pub(super) fn received(&self) -> Received {
-        self.received.clone()
+    /// Whether anything was received since [`UpstreamIo::request_sent`].
+    pub(super) fn has_received(&self) -> bool {
+        self.has_received
+    }
+
+    /// Another request is being sent.
+    pub(super) fn request_sent(&mut self) {
+        self.has_received = false;
+    }
+
+    /// Ready if anything was received, or the connection has ended. TLS takes tickets and new keys here. Mostly no system
+    /// call: tokio knows that nothing has arrived.
+    pub(super) fn poll_noise(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut byte = [0];
+        match &mut self.stream {
+            // A task that has had its share of turns must not take it for silence that it may not look.
+            SocketStream::Plain(stream) => pin!(unconstrained(stream.read(&mut byte))).poll(cx),
+            // An endpoint that sends tickets without end keeps nobody busy for longer than that share.
+            SocketStream::Tls(stream) => match pin!(stream.0.read(&mut byte)).poll(cx) {
+                Poll::Pending if !has_budget_remaining() => Poll::Ready(Ok(1)),
+                polled => polled.map_err(in_words),
+            },
+        }
     }
 
     /// Keeps these guards until the connection is closed.
@@ -133,11 +137,11 @@ impl UpstreamIo {
     /// after the head was acknowledged, which the kernel delays by 40 ms (RFC 9293, 3.8.6.3). If an endpoint has done
     /// so before, the first part of each response is acknowledged at once.
     fn note_read(&mut self, bytes: usize) {
-        if self.received.has_any() {
+        if self.has_received {
             self.writes_in_parts |= self.first_read < NAGLE_SIZE;
             return;
         }
-        self.received.0.store(true, Relaxed);
+        self.has_received = true;
         self.first_read = bytes;
         if self.writes_in_parts && bytes < NAGLE_SIZE {
             let socket = match &self.stream {

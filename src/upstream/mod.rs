@@ -42,6 +42,7 @@ pub use endpoints_file::EndpointsFileError;
 pub use health::monitor as monitor_health;
 pub use host_state::{ChangedBy, HostChange, HostState, Standing};
 pub use hosts::UpstreamHost;
+pub use http1::ResponseFault;
 pub use http2::StreamNeeds;
 pub use incoming::{ExchangeError, IncomingBody, OnInformational, SendError};
 pub use outgoing::OutgoingBody;

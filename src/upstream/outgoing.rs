@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use bytes::Bytes;
+use http_body_util::Empty;
 
 /// A body that can be sent to an upstream.
 pub trait OutgoingBody:
@@ -20,4 +21,15 @@ pub trait OutgoingBody:
     fn into_whole(self) -> Result<Bytes, Self>
     where
         Self: Sized;
+}
+
+/// No body.
+impl OutgoingBody for Empty<Bytes> {
+    fn repeatable(&self) -> Option<Self> {
+        Some(Self::new())
+    }
+
+    fn into_whole(self) -> Result<Bytes, Self> {
+        Ok(Bytes::new())
+    }
 }

@@ -1,19 +1,17 @@
 //! One probe of one host, over a connection of its own.
 
-use std::time::Instant;
+use std::{rc::Rc, time::Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::{RecvStream, client::SendRequest};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
-    header::{CONTENT_TYPE, TE, USER_AGENT},
+    header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, TE, USER_AGENT},
     uri::{Authority, PathAndQuery, Scheme},
 };
+use http_body_util::{BodyExt, Empty};
 use prost::Message;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    time::{Duration, timeout, timeout_at},
-};
+use tokio::time::{Duration, timeout, timeout_at};
 
 use crate::{
     config::model::{Endpoint, HealthCheck, Probe, format_duration},
@@ -21,6 +19,7 @@ use crate::{
         ConnectError, SharedUpstream, UpstreamHost,
         connect::{Connected, connect},
         host_state::ProbeFailure,
+        http1::{Flusher, Http1Connection},
         http2::{StreamNeeds, UpstreamHttp2Connection},
         io::UpstreamIo,
     },
@@ -29,10 +28,8 @@ use crate::{
 /// The `user-agent` of probes.
 const AGENT: &str = concat!("tollgate-health/", env!("CARGO_PKG_VERSION"));
 
-/// The longest head of a response, and the most bytes of its body that are read.
-const MAX_HEAD: usize = 64 << 10;
+/// Most bytes of a response's body that are read.
 const MAX_BODY: usize = 64 << 10;
-const MAX_FIELDS: usize = 128;
 
 /// How long the rest of a response is read after its status: some servers log an error if the connection is closed
 /// earlier.
@@ -97,61 +94,27 @@ async fn ask(connected: Connected, host: &UpstreamHost, check: &HealthCheck) -> 
 }
 
 /// The status of a host's response over HTTP/1.1.
-///
-/// Written by hand: a probe needs a single response without its body, and a client of hyper with other types than those
-/// of requests would be compiled twice.
-async fn http1_status(
-    mut io: UpstreamIo,
-    path: &PathAndQuery,
-    host: &Authority,
-) -> Result<StatusCode, String> {
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: {AGENT}\r\naccept: */*\r\nconnection: close\r\n\r\n"
-    );
-    let broken = |error| format!("the connection broke: {error}");
-    io.write_all(request.as_bytes()).await.map_err(broken)?;
-    io.flush().await.map_err(broken)?;
-    let mut received = BytesMut::with_capacity(4 << 10);
-    loop {
-        if io.read_buf(&mut received).await.map_err(broken)? == 0 {
-            return Err("it closed the connection without a response".to_owned());
+async fn http1_status(io: UpstreamIo, path: &PathAndQuery, host: &Authority) -> Result<StatusCode, String> {
+    let request = Request::get(path.as_str())
+        .header(HOST, host.as_str())
+        .header(USER_AGENT, AGENT)
+        .header(ACCEPT, "*/*")
+        .header(CONNECTION, "close");
+    let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
+    let connection = Http1Connection::new(io, 0, &Rc::new(Flusher::start()));
+    let response = connection.send(request).await.map_err(|failed| failed.error.to_string())?;
+    let status = response.status();
+    let rest = async {
+        let (mut body, mut left) = (response.into_body(), MAX_BODY);
+        while left > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
         }
-        while let Some((status, length)) = response_head(&received)? {
-            // An informational response before the final one (RFC 9110, 15.2).
-            if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
-                drop(received.split_to(length));
-                continue;
-            }
-            let rest = async {
-                let mut left = MAX_BODY;
-                while left > 0 {
-                    received.clear();
-                    match io.read_buf(&mut received).await {
-                        Ok(0) | Err(_) => break,
-                        Ok(read) => left = left.saturating_sub(read),
-                    }
-                }
-            };
-            // The result does not matter.
-            let _ended = timeout(REST, rest).await;
-            return Ok(status);
-        }
-        if received.len() > MAX_HEAD {
-            return Err("the head of its response is longer than 64KiB".to_owned());
-        }
-    }
-}
-
-/// The status of a response, and the length of its head. `None`: the head is not complete.
-fn response_head(received: &[u8]) -> Result<Option<(StatusCode, usize)>, String> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut response = httparse::Response::new(&mut fields);
-    let parsed =
-        response.parse(received).map_err(|error| format!("its response is not HTTP/1.1: {error}"))?;
-    let httparse::Status::Complete(length) = parsed else { return Ok(None) };
-    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or("its response has no status of HTTP")?;
-    Ok(Some((status, length)))
+    };
+    // The result does not matter.
+    let _ended = timeout(REST, rest).await;
+    Ok(status)
 }
 
 async fn open_http2(connected: Connected, endpoint: &Endpoint) -> Result<Http2Requests, String> {
@@ -166,7 +129,7 @@ async fn open_http2(connected: Connected, endpoint: &Endpoint) -> Result<Http2Re
 /// The sender of HTTP/2 requests, and its connection, which is closed with it.
 struct Http2Requests {
     requests: SendRequest<Bytes>,
-    _connection: std::rc::Rc<UpstreamHttp2Connection>,
+    _connection: Rc<UpstreamHttp2Connection>,
 }
 
 async fn http2_status(
@@ -176,7 +139,7 @@ async fn http2_status(
     host: &Authority,
 ) -> Result<StatusCode, String> {
     let mut request = http2_head(Method::GET, endpoint, path, host)?;
-    request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
     let (response, _) = http2.requests.send_request(request, true).map_err(|error| broken_stream(&error))?;
     let (head, mut body) = response.await.map_err(|error| broken_stream(&error))?.into_parts();
     // The result does not matter.
@@ -299,17 +262,6 @@ const NOT_SERVING: i32 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn heads_of_responses() {
-        let head = |text: &str| response_head(text.as_bytes());
-        assert_eq!(head("HTTP/1.1 200 OK\r\nconte"), Ok(None));
-        assert_eq!(head("HTTP/1.1 200 OK\r\n\r\nbody"), Ok(Some((StatusCode::OK, 19))));
-        assert_eq!(head("HTTP/1.0 503 \r\na: b\r\n\r\n"), Ok(Some((StatusCode::SERVICE_UNAVAILABLE, 23))));
-        for text in ["SSH-2.0-OpenSSH_9\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "\u{16}\u{3}\u{1}nonsense\r\n"] {
-            assert!(head(text).is_err(), "{text:?}");
-        }
-    }
 
     #[test]
     fn a_question_of_grpc_is_framed() {

@@ -172,7 +172,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
             let connection = opened.map_err(ConnectError::from_io)?;
             return Ok(self.share(&connection, host));
         }
-        Ok(PooledConnection::Http1(Http1Connection::open(io, tls_version).await?))
+        Ok(PooledConnection::Http1(Http1Connection::new(io, tls_version, &self.flusher)))
     }
 
     /// Waits for a connection that another request checks in, or for a permit to open one.

@@ -3,10 +3,8 @@
 use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{FutureExt, future::Either};
+use futures_util::future::Either;
 use http::{Request, Response};
-use hyper::upgrade::Parts;
-use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
 use super::{
@@ -14,10 +12,7 @@ use super::{
     upgraded::{UpgradedConnection, UpgradedStream},
     upstream_pool::{InFlightGuard, PooledConnection, UpstreamPool},
 };
-use crate::upstream::{
-    ExchangeError, IncomingBody, OutgoingBody, SendError, addresses::HeldConnection, http2::Http2Tunnel,
-    io::UpstreamIo,
-};
+use crate::upstream::{IncomingBody, OutgoingBody, SendError, addresses::HeldConnection, http2::Http2Tunnel};
 
 /// How long a connection may take from the end of a response until it is ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -72,9 +67,7 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
     /// meantime: not one byte of a response was received.
     pub fn was_closed<Q>(&self, failed: &SendError<Q>) -> bool {
         match &self.pooled {
-            PooledConnection::Http1(http1) => {
-                self.reused && (failed.is_unprocessed || !http1.received.has_any())
-            }
+            PooledConnection::Http1(http1) => self.reused && (failed.is_unprocessed || !http1.has_received()),
             PooledConnection::Http2(stream) => {
                 (self.reused || stream.slot.has_had_company()) && failed.error.is_end_of_connection()
             }
@@ -87,21 +80,11 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
     /// No response was received, or none that is HTTP.
     #[inline]
     pub fn send(
-        &mut self,
+        &self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
-        match &mut self.pooled {
-            PooledConnection::Http1(http1) => {
-                http1.received.reset();
-                Either::Left(http1.sender.try_send_request(request).map(|result| match result {
-                    Ok(response) => Ok(response.map(IncomingBody::Http1)),
-                    Err(mut failed) => {
-                        let request = failed.take_message().map(Box::new);
-                        let error = ExchangeError::Http1(failed.into_error());
-                        Err(SendError { error, is_unprocessed: request.is_some(), request })
-                    }
-                }))
-            }
+        match &self.pooled {
+            PooledConnection::Http1(http1) => Either::Left(http1.send(request)),
             // Boxed: it is large, and most connections are HTTP/1.1.
             PooledConnection::Http2(stream) => Either::Right(Box::pin(stream.slot.send(request))),
         }
@@ -126,12 +109,8 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
     pub async fn upgrade(self, response: Response<IncomingBody>) -> Option<UpgradedConnection<B>> {
         let (stream, received) = match self.pooled {
             PooledConnection::Http1(http1) => {
-                let upgraded = hyper::upgrade::on(response).await.ok()?;
-                drop(http1);
-                let Parts { io, read_buf, .. } = upgraded.downcast::<TokioIo<UpstreamIo>>().ok()?;
-                let mut io = io.into_inner();
-                io.set_upgraded();
-                (UpgradedStream::Socket(io), read_buf)
+                let (io, received) = http1.into_upgraded()?;
+                (UpgradedStream::Socket(io), received)
             }
             PooledConnection::Http2(stream) => {
                 let tunnel = Http2Tunnel::new(response.into_body(), &stream.slot)?;
@@ -146,17 +125,16 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
         let Self { pooled, in_flight, held, .. } = self;
         // The next request may be of an address that already holds as many connections as it may.
         drop(held);
-        let mut http1 = match pooled {
+        let http1 = match pooled {
             PooledConnection::Http1(http1) => http1,
             PooledConnection::Http2(stream) => return stream.slot.release(),
         };
-        if http1.sender.is_ready() {
+        if http1.is_at_rest() {
             in_flight.upstream.check_in(http1, &in_flight.host);
-        } else if !http1.sender.is_closed() {
-            // The connection's task has not noticed the end of the exchange yet. It never may, if the upstream
-            // responded without reading the whole request.
+        } else if http1.is_unfinished() {
+            // The upstream may have responded without reading the whole request.
             tokio::task::spawn_local(async move {
-                if let Ok(Ok(())) = timeout(READY_TIMEOUT, http1.sender.ready()).await {
+                if let Ok(true) = timeout(READY_TIMEOUT, http1.finish()).await {
                     in_flight.upstream.check_in(http1, &in_flight.host);
                 }
             });

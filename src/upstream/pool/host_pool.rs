@@ -128,7 +128,7 @@ impl<B: OutgoingBody> HostPool<B> {
 
     /// Whether a connection may get another request: the host has not closed it, and its TLS settings are current.
     fn is_usable(&self, connection: &Http1Connection<B>) -> bool {
-        connection.sender.is_ready() && self.is_current_tls(connection.tls_version)
+        connection.is_usable() && self.is_current_tls(connection.tls_version)
     }
 
     /// Whether a shared connection may get another request: it is open, takes more streams, and its TLS settings are

@@ -25,7 +25,7 @@ use crate::{
         HostChoice, OutgoingBody, SharedUpstream, StreamNeeds, UpstreamHost,
         balance::Balancer,
         hosts::HostsSnapshot,
-        http1::Http1Connection,
+        http1::{Flusher, Http1Connection},
         http2::{StreamSlot, UpstreamHttp2Connection},
         queue::NextRequest,
         retry_budget::RetryBudget,
@@ -51,6 +51,8 @@ pub struct UpstreamPool<B: OutgoingBody> {
     /// Set once no more requests are expected: connections that are checked in are closed.
     retired: Cell<bool>,
     retry_budget: RetryBudget,
+    /// Writes the requests of HTTP/1.1 connections.
+    pub(super) flusher: Rc<Flusher>,
 }
 
 /// A worker's copy of the hosts in [`SharedUpstream`].
@@ -78,6 +80,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
             waiting: RefCell::default(),
             retired: Cell::new(false),
             retry_budget: RetryBudget::new(Instant::now()),
+            flusher: Rc::new(Flusher::start()),
             shared,
             worker,
         })
@@ -152,7 +155,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
                     let _gone = waiting.sender.send((PooledConnection::Http1(connection), Rc::clone(host)));
                 }
             }
-            NextRequest::Elsewhere => connection.task.abort(),
+            // Its permit moves to the other worker.
+            NextRequest::Elsewhere => drop(connection),
         }
     }
 

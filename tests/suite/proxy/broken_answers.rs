@@ -127,6 +127,12 @@ fn answers_that_are_no_http_are_a_502() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nhello",
         "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        &format!(
+            "{}HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 102 Processing\r\n\r\n".repeat(9)
+        ),
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n",
@@ -138,16 +144,6 @@ fn answers_that_are_no_http_are_a_502() {
         assert_eq!(reply.status, 502, "{start:?}: {reply:?}");
         assert_eq!(reply.header("content-type"), Some("application/problem+json"));
         assert_eq!(reply.json()["status"], 502);
-    }
-}
-
-#[test]
-fn chunks_win_over_a_length_in_an_answer() {
-    for fields in
-        ["content-length: 3\r\ntransfer-encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 3"]
-    {
-        let reply = said(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n5\r\nhello\r\n0\r\n\r\n")).unwrap();
-        assert_eq!((reply.text().as_str(), reply.header("content-length")), ("hello", None));
     }
 }
 
@@ -239,13 +235,13 @@ fn interim_answers_are_not_taken_for_the_answer() {
 }
 
 #[test]
-fn interim_answers_without_end_are_a_timeout() {
+fn interim_answers_are_no_answer() {
     let origin = Origin::start(|conn| {
         conn.head()?;
-        loop {
+        for _ in 0..8 {
             conn.send(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")?;
-            std::thread::sleep(std::time::Duration::from_millis(5));
         }
+        conn.pause()
     });
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], "timeouts: { response: 200ms }", ""));
     assert_eq!(get(tollgate.address, "/", &[]).status, 504);
