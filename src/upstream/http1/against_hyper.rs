@@ -48,6 +48,14 @@ struct Script {
 }
 
 impl Script {
+    fn request(&self) -> Request<ScriptedBody> {
+        let mut request = Request::builder().method(self.method).uri("/path?query");
+        for (name, value) in &self.fields {
+            request = request.header(*name, value);
+        }
+        request.body(self.body.clone()).unwrap()
+    }
+
     /// Whether the request breaks off, or is shorter than announced.
     fn is_broken(&self) -> bool {
         let length: usize = self.body.parts.iter().map(Bytes::len).sum();
@@ -228,11 +236,7 @@ async fn live<C: TestedClient>(listener: &TcpListener, scripts: &[Script], is_re
     let mut client = C::open(stream.unwrap()).await;
     let mut outcomes = Vec::new();
     for script in scripts {
-        let mut request = Request::builder().method(script.method).uri("/path?query");
-        for (name, value) in &script.fields {
-            request = request.header(*name, value);
-        }
-        let request = request.body(script.body.clone()).unwrap();
+        let request = script.request();
         let informational = Arc::<Mutex<Vec<String>>>::default();
         let noted = Arc::clone(&informational);
         let task = spawn_local(async move {
@@ -358,7 +362,34 @@ fn reply(rng: &mut Rng) -> Vec<u8> {
             pick(rng, &["", "link: </a>\r\n", "content-length: 5\r\n", "transfer-encoding: chunked\r\n"]);
         bytes.extend_from_slice(format!("HTTP/1.1 {line}\r\n{field}\r\n").as_bytes());
     }
-    let line = match rng.u8(..4) {
+    let line = status_line(rng);
+    let end = if rng.u8(..30) == 0 { "\n" } else { "\r\n" };
+    let length = if rng.u8(..10) == 0 { rng.usize(..200_000) } else { rng.usize(..200) };
+    let (mut fields, is_chunked) = fields(rng, length);
+    rng.shuffle(&mut fields);
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.extend_from_slice(end.as_bytes());
+    for field in &fields {
+        bytes.extend_from_slice(field.as_bytes());
+        bytes.extend_from_slice(end.as_bytes());
+    }
+    bytes.extend_from_slice(end.as_bytes());
+    if is_chunked {
+        chunks(rng, &mut bytes, length);
+    } else {
+        bytes.extend((0..length).map(|at| b'a' + (at % 26) as u8));
+    }
+    match rng.u8(..30) {
+        0 => bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
+        1 => bytes.extend_from_slice(b"\r\n"),
+        2 => bytes.truncate(rng.usize(..=bytes.len())),
+        _ => {}
+    }
+    bytes
+}
+
+fn status_line(rng: &mut Rng) -> &'static str {
+    match rng.u8(..4) {
         0 => pick(
             rng,
             &[
@@ -382,9 +413,45 @@ fn reply(rng: &mut Rng) -> Vec<u8> {
             ],
         ),
         _ => "HTTP/1.1 200 OK",
-    };
-    let end = if rng.u8(..30) == 0 { "\n" } else { "\r\n" };
-    let length = if rng.u8(..10) == 0 { rng.usize(..200_000) } else { rng.usize(..200) };
+    }
+}
+
+const ODD_LENGTHS: &[&str] = &[
+    "+5",
+    "-1",
+    "",
+    "5, 6",
+    "0x5",
+    "18446744073709551615",
+    "18446744073709551614",
+    "18446744073709551613",
+    "99999999999999999999",
+    "5 5",
+    "05",
+    ",",
+];
+
+const ODD_FIELDS: &[&str] = &[
+    "a : b",
+    "a",
+    ": b",
+    "a:\r\n b",
+    " a: b",
+    "a: b\rc",
+    "a: b\0",
+    "a:",
+    "a: \t b \t",
+    "\"a\": b",
+    "a\u{e9}: b",
+    "a: \u{e9}",
+    "a: \u{1}",
+    "a: \u{7f}",
+    "a(b): c",
+    "a: b\n\tc",
+];
+
+/// The fields of a response whose body has about this length, and whether its body is chunked.
+fn fields(rng: &mut Rng, length: usize) -> (Vec<String>, bool) {
     let mut fields = vec!["x: y".to_owned(), format!("Server: {}", "s".repeat(rng.usize(..40)))];
     let is_chunked = match rng.u8(..8) {
         0 => false,
@@ -402,24 +469,7 @@ fn reply(rng: &mut Rng) -> Vec<u8> {
             let value = match rng.u8(..12) {
                 0 => format!("{length}, {length}"),
                 1 => format!("{length}\r\ncontent-length: {length}"),
-                2 => pick(
-                    rng,
-                    &[
-                        "+5",
-                        "-1",
-                        "",
-                        "5, 6",
-                        "0x5",
-                        "18446744073709551615",
-                        "18446744073709551614",
-                        "18446744073709551613",
-                        "99999999999999999999",
-                        "5 5",
-                        "05",
-                        ",",
-                    ],
-                )
-                .to_owned(),
+                2 => pick(rng, ODD_LENGTHS).to_owned(),
                 3 => (length + rng.usize(..5)).to_string(),
                 _ => length.to_string(),
             };
@@ -440,27 +490,7 @@ fn reply(rng: &mut Rng) -> Vec<u8> {
         _ => {}
     }
     if rng.u8(..10) == 0 {
-        let odd = pick(
-            rng,
-            &[
-                "a : b",
-                "a",
-                ": b",
-                "a:\r\n b",
-                " a: b",
-                "a: b\rc",
-                "a: b\0",
-                "a:",
-                "a: \t b \t",
-                "\"a\": b",
-                "a\u{e9}: b",
-                "a: \u{e9}",
-                "a: \u{1}",
-                "a: \u{7f}",
-                "a(b): c",
-                "a: b\n\tc",
-            ],
-        );
+        let odd = pick(rng, ODD_FIELDS);
         fields.insert(rng.usize(..fields.len()), odd.to_owned());
     }
     if rng.u8(..60) == 0 {
@@ -470,26 +500,7 @@ fn reply(rng: &mut Rng) -> Vec<u8> {
     if rng.u8(..60) == 0 {
         fields.push(format!("long: {}", "l".repeat(rng.usize(MAX_HEAD - 400..MAX_HEAD + 400))));
     }
-    rng.shuffle(&mut fields);
-    bytes.extend_from_slice(line.as_bytes());
-    bytes.extend_from_slice(end.as_bytes());
-    for field in &fields {
-        bytes.extend_from_slice(field.as_bytes());
-        bytes.extend_from_slice(end.as_bytes());
-    }
-    bytes.extend_from_slice(end.as_bytes());
-    if is_chunked {
-        chunks(rng, &mut bytes, length);
-    } else {
-        bytes.extend((0..length).map(|at| b'a' + (at % 26) as u8));
-    }
-    match rng.u8(..30) {
-        0 => bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
-        1 => bytes.extend_from_slice(b"\r\n"),
-        2 => bytes.truncate(rng.usize(..=bytes.len())),
-        _ => {}
-    }
-    bytes
+    (fields, is_chunked)
 }
 
 fn chunks(rng: &mut Rng, bytes: &mut Vec<u8>, length: usize) {

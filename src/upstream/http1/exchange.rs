@@ -46,7 +46,7 @@ pub(in crate::upstream) struct Http1Connection<B: OutgoingBody> {
 
 /// The body of a response. It is read from the connection while it is polled.
 pub(in crate::upstream) enum Http1Body {
-    Open(Rc<RefCell<dyn ResponseBody>>),
+    Open(Rc<RefCell<dyn PolledBody>>),
     /// The connection may be carrying another response.
     Ended,
     Broken,
@@ -63,7 +63,7 @@ struct Exchange<B> {
     /// Bytes of the buffer that have no end of a head.
     searched: usize,
     read_size: usize,
-    sending: Sending,
+    sending: SendStage,
     unsent: Unsent,
     /// The rest of the request's body, after the bytes in `unsent`.
     upload: Option<(B, BodyEncoding)>,
@@ -80,7 +80,7 @@ struct Exchange<B> {
 }
 
 /// How far the request has been sent.
-enum Sending {
+enum SendStage {
     /// The flusher is going to write it. The task that waits for the response is woken if there is anything to do.
     Queued(Option<Waker>),
     /// By the task that waits for the response.
@@ -106,7 +106,7 @@ impl<B: OutgoingBody> Http1Connection<B> {
             buffer: BytesMut::new(),
             searched: 0,
             read_size: FIRST_READ,
-            sending: Sending::Sent,
+            sending: SendStage::Sent,
             unsent: Unsent::default(),
             upload: None,
             method: Method::GET,
@@ -172,7 +172,7 @@ impl<B: OutgoingBody> Http1Connection<B> {
     pub(in crate::upstream) fn is_unfinished(&self) -> bool {
         let exchange = self.exchange.borrow();
         let is_open = exchange.io.as_ref().is_some_and(|io| !io.has_hung_up());
-        is_open && exchange.decoder.has_ended() && matches!(exchange.sending, Sending::Detached { .. })
+        is_open && exchange.decoder.has_ended() && matches!(exchange.sending, SendStage::Detached { .. })
     }
 
     /// The stream of bytes behind the head of a response that switches protocols, with the bytes that were received.
@@ -194,14 +194,14 @@ impl<B> Exchange<B> {
     fn close(&mut self) {
         self.has_received = self.io.take().map_or(self.has_received, |io| io.has_received());
         (self.upload, self.is_kept) = (None, false);
-        if let Sending::Detached { task, .. } = &self.sending {
+        if let SendStage::Detached { task, .. } = &self.sending {
             task.abort();
         }
     }
 
     /// As [`Http1Connection::is_at_rest`].
     fn is_at_rest(&self) -> bool {
-        self.is_kept && self.decoder.has_ended() && matches!(self.sending, Sending::Sent)
+        self.is_kept && self.decoder.has_ended() && matches!(self.sending, SendStage::Sent)
     }
 
     /// Checks whether the endpoint was silent since the end of the last response, and closes the connection if not. The
@@ -251,9 +251,9 @@ impl<B: OutgoingBody> Exchange<B> {
         (self.unanswered, self.informational, self.searched) = (Some(request), 0, 0);
         // A connection that has ended refuses it when it is flushed.
         if self.is_at_rest() {
-            self.sending = Sending::Queued(None);
+            self.sending = SendStage::Queued(None);
         } else {
-            self.sending = Sending::Refused(ResponseFault::NoResponse);
+            self.sending = SendStage::Refused(ResponseFault::NoResponse);
         }
     }
 
@@ -265,7 +265,7 @@ impl<B: OutgoingBody> Exchange<B> {
         let is_repeatable = parts.method.is_idempotent() && !parts.headers.contains_key(header::UPGRADE);
         let copy = if is_repeatable { body.repeatable() } else { None };
         self.unanswered = copy.map(|body| Request::from_parts(parts, body));
-        self.sending = Sending::Started;
+        self.sending = SendStage::Started;
         self.decoder = BodyDecoder::new(Framing::UntilClose);
         if let Some(io) = &mut self.io {
             io.request_sent();
@@ -275,7 +275,7 @@ impl<B: OutgoingBody> Exchange<B> {
             Ok(whole) => {
                 self.unsent.data(whole, &mut encoding);
                 if let Err(ShortBody) = self.unsent.end(None, &encoding) {
-                    self.sending = Sending::Broken(short());
+                    self.sending = SendStage::Broken(short());
                 }
             }
             Err(body) => self.upload = Some((body, encoding)),
@@ -327,24 +327,24 @@ impl<B: OutgoingBody> Exchange<B> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<http::response::Parts, (ResponseFault, bool)>> {
-        if let Sending::Queued(waker) = &mut self.sending {
+        if let SendStage::Queued(waker) = &mut self.sending {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        if let Sending::Refused(_) | Sending::Broken(_) = self.sending {
-            let ended = mem::replace(&mut self.sending, Sending::Started);
+        if let SendStage::Refused(_) | SendStage::Broken(_) = self.sending {
+            let ended = mem::replace(&mut self.sending, SendStage::Started);
             self.close();
             return Poll::Ready(Err(match ended {
-                Sending::Refused(fault) => (fault, true),
-                Sending::Broken(fault) => (fault, false),
+                SendStage::Refused(fault) => (fault, true),
+                SendStage::Broken(fault) => (fault, false),
                 _ => (ResponseFault::NoResponse, false),
             }));
         }
         let mut head = self.poll_any_head(cx);
         // A response that has come counts, even if the request has broken off.
-        if head.is_pending() && matches!(self.sending, Sending::Started) {
+        if head.is_pending() && matches!(self.sending, SendStage::Started) {
             match self.poll_upload(cx) {
-                Poll::Ready(Ok(())) => self.sending = Sending::Sent,
+                Poll::Ready(Ok(())) => self.sending = SendStage::Sent,
                 Poll::Ready(Err(fault)) => head = Poll::Ready(Err(fault)),
                 Poll::Pending => {}
             }
@@ -389,7 +389,7 @@ impl<B: OutgoingBody> Exchange<B> {
 
     /// Ready once the rest of the request is sent, or can't be sent, after the end of its response.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Sending::Detached { waiting, .. } = &mut self.sending else { return Poll::Ready(()) };
+        let SendStage::Detached { waiting, .. } = &mut self.sending else { return Poll::Ready(()) };
         *waiting = Some(cx.waker().clone());
         // A failed write is not reported, but the endpoint's end is.
         let heard = self.io.as_mut().is_none_or(|io| io.poll_noise(cx).is_ready());
@@ -437,40 +437,40 @@ impl<B: OutgoingBody> Exchange<B> {
 /// Sends the rest of a request, if there is any, in a task of its own.
 fn send_the_rest<B: OutgoingBody>(exchange: &Rc<RefCell<Exchange<B>>>) {
     let mut unfinished = exchange.borrow_mut();
-    if matches!(unfinished.sending, Sending::Sent) {
+    if matches!(unfinished.sending, SendStage::Sent) {
         return;
     }
     let exchange = Rc::clone(exchange);
     let task = tokio::task::spawn_local(async move {
         let sent = poll_fn(|cx| exchange.borrow_mut().poll_upload(cx)).await;
-        let ended = sent.map_or_else(Sending::Broken, |()| Sending::Sent);
+        let ended = sent.map_or_else(SendStage::Broken, |()| SendStage::Sent);
         let sending = mem::replace(&mut exchange.borrow_mut().sending, ended);
-        if let Sending::Detached { waiting: Some(waker), .. } = sending {
+        if let SendStage::Detached { waiting: Some(waker), .. } = sending {
             waker.wake();
         }
     });
-    unfinished.sending = Sending::Detached { task: task.abort_handle(), waiting: None };
+    unfinished.sending = SendStage::Detached { task: task.abort_handle(), waiting: None };
 }
 
 impl<B: OutgoingBody> Flush for RefCell<Exchange<B>> {
     fn flush(&self) {
         let mut exchange = self.borrow_mut();
-        let Sending::Queued(waker) = &mut exchange.sending else { return };
+        let SendStage::Queued(waker) = &mut exchange.sending else { return };
         let waker = waker.take();
         // Also lets the first bytes of the response wake the task.
         let silence =
             exchange.check_silence(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())));
         if let Err(fault) = silence {
-            exchange.sending = Sending::Refused(fault);
+            exchange.sending = SendStage::Refused(fault);
         } else {
             exchange.begin();
             let written = exchange.poll_write(&mut Context::from_waker(Waker::noop()));
-            if matches!(exchange.sending, Sending::Started)
+            if matches!(exchange.sending, SendStage::Started)
                 && exchange.upload.is_none()
                 && matches!(written, Poll::Ready(Ok(())))
             {
                 exchange.unsent.rest();
-                exchange.sending = Sending::Sent;
+                exchange.sending = SendStage::Sent;
                 return;
             }
         }
@@ -487,23 +487,23 @@ fn short() -> ResponseFault {
 }
 
 /// The body of a response, whatever the body of its request is.
-pub(in crate::upstream) trait ResponseBody {
+pub(in crate::upstream) trait PolledBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>>;
     fn has_ended(&self) -> bool;
     fn exact(&self) -> Option<u64>;
 }
 
-impl<B: OutgoingBody> ResponseBody for Exchange<B> {
+impl<B: OutgoingBody> PolledBody for Exchange<B> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
-        if matches!(self.sending, Sending::Broken(_))
-            && let Sending::Broken(fault) = mem::replace(&mut self.sending, Sending::Started)
+        if matches!(self.sending, SendStage::Broken(_))
+            && let SendStage::Broken(fault) = mem::replace(&mut self.sending, SendStage::Started)
         {
             self.close();
             return Poll::Ready(Some(Err(fault)));
         }
         let part = self.poll_part(cx);
         if part.is_pending()
-            && let Sending::Detached { waiting, .. } = &mut self.sending
+            && let SendStage::Detached { waiting, .. } = &mut self.sending
         {
             *waiting = Some(cx.waker().clone());
         }

@@ -284,7 +284,7 @@ fn checks_verify_certificates_as_requests_do() {
     let stranger = Origin::ok_tls(server_config(&other.issue("stranger", &["orders.internal"])));
     let urls = [origin.address, stranger.address].map(|address| format!("https://{address}"));
     let settings = format!(
-        "tls: {{ ca: {}, server_name: orders.internal }}, health: {{ path: /, interval: 100ms }}",
+        "tls: {{ ca: {}, server_name: orders.internal }}, health: {{ path: /, interval: 100ms, timeout: 20s }}",
         file_name(&authority.file())
     );
     let tollgate = Tollgate::start(upstream(&urls, &settings));
