@@ -272,6 +272,7 @@ def running(args, cores, port, seconds=20):
             time.sleep(0.02)
         else:
             sys.exit(f"does not listen at port {port}: {' '.join(args)}")
+        time.sleep(1 if program(TRAEFIK) in args else 0)  # it listens before it has its routes
         yield process.pid
     finally:
         process.terminate()
