@@ -613,6 +613,29 @@ fn difference(script: &Script, own: &Outcome, hyper: &Outcome) -> Option<String>
     }
 }
 
+/// The result of each exchange until both differ.
+///
+/// # Errors
+/// They do what they may not.
+fn compare(scripts: &[Script], own: &[Outcome], hyper: &[Outcome]) -> Vec<Result<String, String>> {
+    let mut reasons = Vec::new();
+    let mut was_old = false;
+    for ((script, own), hyper) in scripts.iter().zip(own).zip(hyper) {
+        let reason = difference(script, own, hyper);
+        reasons.push(reason.or_else(|| was_old.then(|| "kept after HTTP/1.0".to_owned())).ok_or_else(|| {
+            let pieces: Vec<_> = script.pieces.iter().map(|piece| piece.escape_ascii().to_string()).collect();
+            let (method, fields) = (script.method, &script.fields);
+            let (own, hyper) = (own.shown(), hyper.shown());
+            format!("{method} {fields:?}\n {:.600}\n own:   {own}\n hyper: {hyper}", format!("{pieces:?}"))
+        }));
+        if own != hyper {
+            break;
+        }
+        was_old = own.head.as_ref().is_some_and(|head| head.starts_with("HTTP/1.0"));
+    }
+    reasons
+}
+
 #[test]
 fn the_client_does_what_hypers_does_or_is_stricter() {
     let number = |name, default| env::var(name).map_or(default, |text| text.parse().unwrap());
@@ -632,33 +655,22 @@ fn the_client_does_what_hypers_does_or_is_stricter() {
                 script.pieces = pieces(&mut rng, &bytes);
             }
             let is_reset = rng.u8(..10) == 0;
-            let hyper = live::<Hyper>(&listener, &scripts, is_reset).await;
-            let own = live::<Own>(&listener, &scripts, is_reset).await;
-            let mut before = None;
-            for (at, (own, hyper)) in own.iter().zip(&hyper).enumerate() {
-                let was_old = before
-                    .replace(&own.head)
-                    .is_some_and(|head| head.as_ref().is_some_and(|head| head.starts_with("HTTP/1.0")));
-                let why = difference(&scripts[at], own, hyper)
-                    .or_else(|| was_old.then(|| "kept after HTTP/1.0".to_owned()))
-                    .unwrap_or_else(|| {
-                        let script = &scripts[at];
-                        let pieces: Vec<_> =
-                            script.pieces.iter().map(|piece| piece.escape_ascii().to_string()).collect();
-                        println!(
-                            "seed {seed}, exchange {at}: {} {:?}\n {:.600}\n own:   {}\n hyper: {}",
-                            script.method,
-                            script.fields,
-                            format!("{pieces:?}"),
-                            own.shown(),
-                            hyper.shown()
-                        );
-                        "different".to_owned()
-                    });
-                *found.entry(why).or_default() += 1;
-                if own != hyper {
+            // A busy machine delays bytes: what differs is looked at again.
+            let mut reasons = Vec::new();
+            for _ in 0..3 {
+                let hyper = live::<Hyper>(&listener, &scripts, is_reset).await;
+                let own = live::<Own>(&listener, &scripts, is_reset).await;
+                reasons = compare(&scripts, &own, &hyper);
+                if reasons.iter().all(Result::is_ok) {
                     break;
                 }
+            }
+            for reason in reasons {
+                let reason = reason.unwrap_or_else(|difference| {
+                    println!("seed {seed}: {difference}");
+                    "different".to_owned()
+                });
+                *found.entry(reason).or_default() += 1;
             }
         }
     });

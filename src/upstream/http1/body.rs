@@ -186,8 +186,8 @@ fn split(buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
 /// Parses trailers. `None`: they are malformed.
 fn trailers(text: &Bytes) -> Option<HeaderMap> {
     // The parser takes a line feed alone for the end of a line.
-    let lines = text.split(|&byte| byte == b'\n');
-    if lines.filter(|line| !line.is_empty()).any(|line| !line.ends_with(b"\r")) {
+    let mut lines = text.strip_suffix(b"\n")?.split(|&byte| byte == b'\n');
+    if lines.any(|line| !line.ends_with(b"\r")) {
         return None;
     }
     let mut fields = [EMPTY_HEADER; MAX_FIELDS];
@@ -307,6 +307,8 @@ mod tests {
             trailers("a : b\r\n", 1),
             trailers("a\r\n", 1),
             trailers("a: b\nc: d\r\n", 1),
+            trailers("\na: b\r\n", 1),
+            trailers("a: b\r\n\nc: d\r\n", 1),
             trailers("a: b\r\n c\r\n", 1),
             trailers("a: \0\r\n", 1),
             trailers("a: b\r\n", MAX_FIELDS + 1),
