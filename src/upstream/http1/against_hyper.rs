@@ -112,7 +112,7 @@ impl OutgoingBody for ScriptedBody {
     }
 }
 
-/// What a client made of an exchange.
+/// The result of an exchange, as the client and the endpoint saw it.
 #[derive(Debug, Default, PartialEq, Clone)]
 struct Outcome {
     sent: Vec<u8>,
@@ -226,7 +226,7 @@ impl Outcome {
     }
 }
 
-/// What the client makes of each exchange, until its connection can't be used again.
+/// The outcome of each exchange, until the connection can't be used again.
 async fn live<C: TestedClient>(listener: &TcpListener, scripts: &[Script], is_reset: bool) -> Vec<Outcome> {
     let (stream, accepted) =
         tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
@@ -287,7 +287,7 @@ async fn live<C: TestedClient>(listener: &TcpListener, scripts: &[Script], is_re
     outcomes
 }
 
-/// Reads what the client sends until nothing moves any more.
+/// Reads the client's bytes until no task does anything any more.
 async fn rest(origin: &mut Option<TcpStream>, sent: &mut Vec<u8>) {
     let mut turns = 0;
     while turns < TURNS {
@@ -616,7 +616,7 @@ fn difference(script: &Script, own: &Outcome, hyper: &Outcome) -> Option<String>
 /// The result of each exchange until both differ.
 ///
 /// # Errors
-/// They do what they may not.
+/// The outcomes differ in a way that is not allowed.
 fn compare(scripts: &[Script], own: &[Outcome], hyper: &[Outcome]) -> Vec<Result<String, String>> {
     let mut reasons = Vec::new();
     let mut was_old = false;
@@ -655,7 +655,7 @@ fn the_client_does_what_hypers_does_or_is_stricter() {
                 script.pieces = pieces(&mut rng, &bytes);
             }
             let is_reset = rng.u8(..10) == 0;
-            // A busy machine delays bytes: what differs is looked at again.
+            // A busy machine delays bytes, so a difference counts only if it persists.
             let mut reasons = Vec::new();
             for _ in 0..3 {
                 let hyper = live::<Hyper>(&listener, &scripts, is_reset).await;

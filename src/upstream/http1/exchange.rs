@@ -474,7 +474,7 @@ impl<B: OutgoingBody> Flush for RefCell<Exchange<B>> {
                 return;
             }
         }
-        // What the socket does not take is written by the task that waits for the response.
+        // The task that waits for the response writes the bytes that the socket had no room for.
         if let Some(waker) = waker {
             waker.wake();
         }
