@@ -139,7 +139,7 @@ impl fmt::Debug for OnInformational {
     }
 }
 
-/// An error with its cause: hyper's own message leaves that out.
+/// An error with its cause, which its own message leaves out.
 pub(super) fn with_cause(error: &(dyn Error + 'static)) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {cause}"),

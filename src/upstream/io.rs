@@ -62,7 +62,7 @@ impl Drop for OpenGuard {
     }
 }
 
-/// An enum, not a type parameter: a predicted branch beside a system call costs less than compiling hyper twice. Boxed,
+/// An enum, not a type parameter: a predicted branch beside a system call costs less than compiling clients twice. Boxed,
 /// so that a connection without TLS does not pay for the state of TLS.
 #[derive(Debug)]
 enum SocketStream {

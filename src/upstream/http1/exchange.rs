@@ -38,7 +38,7 @@ const MAX_INFORMATIONAL: u8 = 8;
 
 /// A connection as the pool keeps it between requests. Closed when dropped.
 pub(in crate::upstream) struct Http1Connection<B: OutgoingBody> {
-    exchange: Rc<RefCell<Exchange<B>>>,
+    exchange: Rc<RefCell<Http1Exchange<B>>>,
     flusher: Rc<Flusher>,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(in crate::upstream) tls_version: u64,
@@ -53,7 +53,7 @@ pub(in crate::upstream) enum Http1Body {
 }
 
 /// A connection and its request.
-struct Exchange<B> {
+struct Http1Exchange<B> {
     /// `None`: the connection is closed.
     io: Option<UpstreamIo>,
     /// Whether anything was received since the last request, once the connection is closed.
@@ -100,7 +100,7 @@ enum SendStage {
 
 impl<B: OutgoingBody> Http1Connection<B> {
     pub(in crate::upstream) fn new(io: UpstreamIo, tls_version: u64, flusher: &Rc<Flusher>) -> Self {
-        let exchange = Exchange {
+        let exchange = Http1Exchange {
             io: Some(io),
             has_received: false,
             buffer: BytesMut::new(),
@@ -190,7 +190,7 @@ impl<B: OutgoingBody> Drop for Http1Connection<B> {
     }
 }
 
-impl<B> Exchange<B> {
+impl<B> Http1Exchange<B> {
     fn close(&mut self) {
         self.has_received = self.io.take().map_or(self.has_received, |io| io.has_received());
         (self.upload, self.is_kept) = (None, false);
@@ -244,7 +244,7 @@ impl<B> Exchange<B> {
     }
 }
 
-impl<B: OutgoingBody> Exchange<B> {
+impl<B: OutgoingBody> Http1Exchange<B> {
     fn queue(&mut self, request: Request<B>) {
         (self.method, self.on_informational) =
             (request.method().clone(), request.extensions().get().cloned());
@@ -435,7 +435,7 @@ impl<B: OutgoingBody> Exchange<B> {
 }
 
 /// Sends the rest of a request, if there is any, in a task of its own.
-fn send_the_rest<B: OutgoingBody>(exchange: &Rc<RefCell<Exchange<B>>>) {
+fn send_the_rest<B: OutgoingBody>(exchange: &Rc<RefCell<Http1Exchange<B>>>) {
     let mut unfinished = exchange.borrow_mut();
     if matches!(unfinished.sending, SendStage::Sent) {
         return;
@@ -452,7 +452,7 @@ fn send_the_rest<B: OutgoingBody>(exchange: &Rc<RefCell<Exchange<B>>>) {
     unfinished.sending = SendStage::Detached { task: task.abort_handle(), waiting: None };
 }
 
-impl<B: OutgoingBody> Flush for RefCell<Exchange<B>> {
+impl<B: OutgoingBody> Flush for RefCell<Http1Exchange<B>> {
     fn flush(&self) {
         let mut exchange = self.borrow_mut();
         let SendStage::Queued(waker) = &mut exchange.sending else { return };
@@ -493,7 +493,7 @@ pub(in crate::upstream) trait PolledBody {
     fn exact(&self) -> Option<u64>;
 }
 
-impl<B: OutgoingBody> PolledBody for Exchange<B> {
+impl<B: OutgoingBody> PolledBody for Http1Exchange<B> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
         if matches!(self.sending, SendStage::Broken(_))
             && let SendStage::Broken(fault) = mem::replace(&mut self.sending, SendStage::Started)

@@ -1,6 +1,6 @@
 //! HTTP/1.1 to endpoints: one connection for each request in flight.
 //!
-//! A connection has no task. The request that it carries polls it: its [`Exchange`] writes the request, and reads the
+//! A connection has no task. The request that it carries polls it: its `Http1Exchange` writes the request, and reads the
 //! head and the body of the response. Requests that are ready in the same turn of the worker are written together by
 //! its [`Flusher`], so that the kernel does not wake the endpoint for each.
 

@@ -44,7 +44,7 @@ pub struct UpstreamPool<B: OutgoingBody> {
     pub(super) yielding: RefCell<Weak<UpstreamHttp2Connection>>,
     /// The time of the last [`UpstreamPool::close_expired`]: precise enough for the idle time of connections.
     pub(super) now: Cell<Instant>,
-    /// Connections of this worker, idle or not. Atomic, because hyper requires an upgraded stream to be `Send`.
+    /// Connections of this worker, idle or not.
     pub(super) open: Arc<AtomicUsize>,
     /// Requests of this worker that wait for a connection, by their tickets in the queue.
     pub(super) waiting: Waiting<B>,
