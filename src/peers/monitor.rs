@@ -99,7 +99,7 @@ impl Monitor {
         }
     }
 
-    /// Sends pending changes to other instances, for a second at most, removes this one from their list, and ends the
+    /// Sends pending changes to other instances, for three seconds at most, removes this one from their list, and ends the
     /// thread.
     pub fn stop(self) {
         self.stop.send_replace(true);
@@ -320,7 +320,13 @@ async fn publish_records(config: &MonitorConfig, probes: &Probes<'_>, ends: &wat
     let mut rounds = Rounds::new(PUBLISH_EVERY, ends);
     while rounds.next().await {
         let Some(mut connection) = probes.connection(&scope.changed_key()) else { continue };
-        if let Err(error) = records::publish_round(&mut connection, scope, registry, clock.now()).await {
+        let published = match rounds.is_last() {
+            true => records::publish_rest(&mut connection, scope, registry, clock).await,
+            false => records::publish_round(&mut connection, scope, registry, clock.now())
+                .await
+                .map(|_published| ()),
+        };
+        if let Err(error) = published {
             tracing::debug!(%error, "can't publish limited clients");
         }
     }

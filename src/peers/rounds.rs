@@ -20,6 +20,11 @@ impl Rounds {
         Self { interval: interval(every), ends: ends.clone(), is_over: false }
     }
 
+    /// Whether this round is the last.
+    pub(super) fn is_last(&self) -> bool {
+        self.is_over
+    }
+
     /// Waits for the next round. False after the last one.
     pub(super) async fn next(&mut self) -> bool {
         if self.is_over {

@@ -43,6 +43,7 @@ impl ArchiveReader {
             let lacking: Vec<_> = clients
                 .into_iter()
                 .filter(|&(address, change)| self.registry.is_outdated(address, change))
+                .map(|(address, change)| (address, Some(change)))
                 .collect();
             for chunk in lacking.chunks(CHUNK) {
                 self.read(archive, chunk).await?;
@@ -62,17 +63,21 @@ impl ArchiveReader {
     /// # Errors
     /// As [`ArchiveReader::refresh`].
     pub async fn look_up(&self, archive: &impl Archive, address: IpNet) -> Result<(), Unavailable> {
-        for found in archive.read(&[address]).await? {
-            self.registry.replace_peer_view(address, found, None, self.clock.now());
-        }
-        Ok(())
+        self.read(archive, &[(address, None)]).await
     }
 
-    async fn read(&self, archive: &impl Archive, clients: &[(IpNet, i64)]) -> Result<(), Unavailable> {
+    /// Reads clients, each with the change at which it is read, if known.
+    async fn read(
+        &self,
+        archive: &impl Archive,
+        clients: &[(IpNet, Option<i64>)],
+    ) -> Result<(), Unavailable> {
         let addresses: Vec<_> = clients.iter().map(|&(address, _)| address).collect();
+        // By a time after a slow reply, an unblock would seem later than it was, and hide a denial that followed it.
+        let now = self.clock.now();
         let found = archive.read(&addresses).await?;
         for (&(address, change), found) in clients.iter().zip(found) {
-            self.registry.replace_peer_view(address, found, Some(change), self.clock.now());
+            self.registry.replace_peer_view(address, found, change, now);
         }
         Ok(())
     }

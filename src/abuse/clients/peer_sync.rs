@@ -44,12 +44,17 @@ impl ClientRegistry {
         self.user_addresses.lock().ack(given, incarnation);
     }
 
-    /// Clients that have changed since they were published, the longest waiting first: at most `max`, or fewer if
-    /// they are large. Each is returned again until [`ClientRegistry::ack_client`].
-    pub fn pending_clients(&self, now: i64, max: usize) -> Vec<PendingClient> {
+    /// Whether anything is to be published, due or not.
+    pub fn has_unpublished(&self) -> bool {
+        !self.pending_clients(i64::MAX, 1).is_empty() || !self.pending_user_addresses(1).is_empty()
+    }
+
+    /// Clients that have changed since they were published and are due at `due`, the longest waiting first: at most
+    /// `max`, or fewer if they are large. Each is returned again until [`ClientRegistry::ack_client`].
+    pub fn pending_clients(&self, due: i64, max: usize) -> Vec<PendingClient> {
         let mut bytes_left = MAX_ROUND_BYTES;
         let clients = self.clients.lock();
-        let due = clients.due(now).filter_map(|(address, entry)| Some((address, entry, entry.own()?)));
+        let due = clients.due(due).filter_map(|(address, entry)| Some((address, entry, entry.own()?)));
         let due = due.take(max).take_while(|(_, _, own)| {
             let first = bytes_left == MAX_ROUND_BYTES;
             let fits = first || own.bytes() <= bytes_left;
@@ -119,7 +124,7 @@ impl ClientRegistry {
     }
 
     /// Replaces the other instances' records of a client. `read`: the archive's change at which they were read, if
-    /// known. `now`: when they were read.
+    /// known. `now`: just before they were read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
         let PeerView { client, instance, now: read_at } = found;
         let address_text = address::shown(address);

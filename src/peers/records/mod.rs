@@ -20,7 +20,7 @@ mod write;
 
 pub use archive::RecordArchive;
 pub use scope::RecordScope;
-pub use write::publish_round;
+pub use write::{publish_rest, publish_round};
 
 use bb8_redis::redis::Script;
 

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     abuse::{self, ClientRegistry, Expiry, PendingClient, SharedClient},
+    limit::Clock,
     peers::time::{Clocks, RunningTime, millis_until},
 };
 
@@ -32,6 +33,33 @@ pub async fn publish_round(
     registry: &ClientRegistry,
     now: i64,
 ) -> RedisResult<usize> {
+    publish_due(connection, scope, registry, now, now).await
+}
+
+/// Publishes all changes when the process ends, also those of clients whose interval has not passed.
+///
+/// # Errors
+/// Redis refuses a call or can't be reached.
+pub async fn publish_rest(
+    connection: &mut impl ConnectionLike,
+    scope: &RecordScope,
+    registry: &ClientRegistry,
+    clock: &impl Clock,
+) -> RedisResult<()> {
+    while registry.has_unpublished() {
+        publish_due(connection, scope, registry, clock.now(), i64::MAX).await?;
+    }
+    Ok(())
+}
+
+/// `due`: when the clients that are published were due, at the latest.
+async fn publish_due(
+    connection: &mut impl ConnectionLike,
+    scope: &RecordScope,
+    registry: &ClientRegistry,
+    now: i64,
+    due: i64,
+) -> RedisResult<usize> {
     let time = RunningTime::from(now);
     // First: expiry must not wait for a flood.
     let [clients, users] = table::to_be_swept(connection, [&scope.clients(), &scope.users()]).await?;
@@ -42,7 +70,7 @@ pub async fn publish_round(
         users::sweep(connection, scope, time).await?;
     }
     let mut published = 0;
-    for chunk in registry.pending_clients(now, MAX_PER_ROUND).chunks(BATCH) {
+    for chunk in registry.pending_clients(due, MAX_PER_ROUND).chunks(BATCH) {
         published += publish(connection, scope, registry, chunk, time).await?;
     }
     users::publish_round(connection, scope, registry, time).await?;

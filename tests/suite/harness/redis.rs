@@ -4,7 +4,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
@@ -85,6 +85,7 @@ impl Redis {
             if redis.launch() {
                 return redis;
             }
+            eprint!("{}", fs::read_to_string(redis.log()).unwrap_or_default());
         }
         panic!("redis-server does not start (Debian package redis-server)");
     }
@@ -109,7 +110,7 @@ impl Redis {
             .args(["--loglevel", "warning"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(self.log()).unwrap())
             .spawn()
             .expect("a shell");
         let mut pid = String::new();
@@ -126,6 +127,11 @@ impl Redis {
             up || !self.lives()
         });
         up && self.lives()
+    }
+
+    /// What it writes.
+    fn log(&self) -> PathBuf {
+        self.directory.path().join("log")
     }
 
     fn lives(&self) -> bool {
