@@ -71,7 +71,8 @@ pub enum SkipReason<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// The checks of a request.
+    /// The checks of a request. Inlined into its one caller, which saves a copy.
+    #[inline(always)]
     pub(super) fn new(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
         let is_preflight = is_preflight(context.request(), context.route);
         let is_usage = context.route.action == RouteAction::Usage;

@@ -136,30 +136,34 @@ impl Exchange {
         if let Some(call) = &grpc {
             client.timer().set_call_deadline(call.deadline());
         }
-        Box::new(Self {
-            telemetry: Rc::clone(telemetry),
-            client: Rc::clone(client),
-            started,
-            time: OnceCell::new(),
-            request_id,
-            route: None,
-            status: None,
-            is_from_origin: false,
-            is_of_route: false,
-            sent: 0,
-            received: None,
-            aborted_by: None,
-            log,
-            is_head: request.method == Method::HEAD,
-            cors: None,
-            grpc,
-            address: client.peer().address().ip().to_canonical(),
-            verdict: RequestVerdict::default(),
-            trace,
-            reservation: None,
-            outcomes: Outcomes::new(),
-            edits: Vec::new(),
-        })
+        // Written in place.
+        Box::write(
+            Box::new_uninit(),
+            Self {
+                telemetry: Rc::clone(telemetry),
+                client: Rc::clone(client),
+                started,
+                time: OnceCell::new(),
+                request_id,
+                route: None,
+                status: None,
+                is_from_origin: false,
+                is_of_route: false,
+                sent: 0,
+                received: None,
+                aborted_by: None,
+                log,
+                is_head: request.method == Method::HEAD,
+                cors: None,
+                grpc,
+                address: client.peer().address().ip().to_canonical(),
+                verdict: RequestVerdict::default(),
+                trace,
+                reservation: None,
+                outcomes: Outcomes::new(),
+                edits: Vec::new(),
+            },
+        )
     }
 
     /// The request's ID.
@@ -169,7 +173,7 @@ impl Exchange {
 
     /// When the request was received, in microseconds since the Unix epoch.
     pub(super) fn time(&self) -> i64 {
-        *self.time.get_or_init(|| self.telemetry.clock.at(self.started))
+        *self.time.get_or_init(|| self.telemetry.wall_time(self.started))
     }
 
     /// Sets the client's address.

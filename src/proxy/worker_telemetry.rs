@@ -1,6 +1,11 @@
 //! The counters, log and traces of a worker's requests.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http::HeaderName;
 
@@ -8,10 +13,13 @@ use super::rules::Rules;
 use crate::{
     abuse::{UserNaming, bans::MANUAL},
     config::model::UserSource,
-    limit::WallClock,
+    limit::{Clock, WallClock},
     telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
     tls::CertificateField,
 };
+
+/// How long wall time is derived from one reading.
+const ANCHOR: Duration = Duration::from_millis(10);
 
 /// The counters, log and traces of a worker's requests, under one configuration.
 #[derive(Debug)]
@@ -20,6 +28,8 @@ pub(super) struct WorkerTelemetry {
     pub(super) access_log: Rc<WorkerLog>,
     /// The clock for logged times.
     pub(super) clock: WallClock,
+    /// A moment, and wall time then.
+    anchor: Cell<(Instant, i64)>,
     /// The names of routes, by index.
     pub(super) routes: Vec<String>,
     /// The names of everything that may deny a request, by index: policies, then ban rules, then bans by operators,
@@ -60,6 +70,7 @@ impl WorkerTelemetry {
             access_log,
             tracer,
             clock,
+            anchor: Cell::new((Instant::now(), clock.now())),
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             policies: policies.chain(bans).chain([MANUAL, "deny", "allow"].map(str::to_owned)).collect(),
             request_id: config.request_id.clone(),
@@ -71,6 +82,19 @@ impl WorkerTelemetry {
             upstream_warnings: Throttle::default(),
             cost_warnings: Throttle::default(),
             cut_off_messages: Throttle::default(),
+        }
+    }
+
+    /// Wall time at `instant`, in microseconds since the Unix epoch. In a flood, the clock is not read for each request.
+    pub(super) fn wall_time(&self, instant: Instant) -> i64 {
+        let (anchor, time) = self.anchor.get();
+        match instant.checked_duration_since(anchor).filter(|since| *since < ANCHOR) {
+            Some(since) => time + i64::from(since.subsec_micros()),
+            None => {
+                let time = self.clock.at(instant);
+                self.anchor.set((instant, time));
+                time
+            }
         }
     }
 }

@@ -115,13 +115,15 @@ fn remaining(texts: &QuotaTexts, outcome: PolicyOutcome) -> Option<HeaderValue> 
     let limits = texts.variant(outcome)?;
     let mut numbers = [itoa::Buffer::new(), itoa::Buffer::new()];
     let [remaining, reset] = &mut numbers;
-    let name = &limits.tiers.get(outcome.verdict.tier)?.name;
+    let begin = &limits.tiers.get(outcome.verdict.tier)?.remaining;
     let remaining = remaining.format(outcome.verdict.remaining.min(MAX_INTEGER));
-    let text = match limits.is_timed {
-        true => [name, ";r=", remaining, ";t=", reset.format(seconds(outcome.verdict.reset))].concat(),
-        false => [name, ";r=", remaining].concat(),
+    let (by, reset) = match limits.is_timed {
+        true => (";t=", reset.format(seconds(outcome.verdict.reset))),
+        false => ("", ""),
     };
-    // The text becomes the value without a copy.
+    // Of exactly this length, the text becomes the value without a copy.
+    let mut text = String::with_capacity(begin.len() + remaining.len() + by.len() + reset.len());
+    [begin, remaining, by, reset].iter().for_each(|part| text.push_str(part));
     HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
 }
 

@@ -128,6 +128,8 @@ pub(super) struct VariantTexts {
 pub(super) struct TierTexts {
     /// Its name as a quoted string.
     pub(super) name: String,
+    /// The beginning of its item in `RateLimit`: `"login-1s";r=`
+    pub(super) remaining: String,
     /// The configured limit.
     pub(super) quota: u64,
     /// The parameters after a limit in `RateLimit-Policy`: `;w=60`. Windows of the calendar differ in length, and have
@@ -160,7 +162,8 @@ impl VariantTexts {
                 false => window,
             };
             let problem = problem(status, USED_UP, &[&name]);
-            TierTexts { name, quota: quota(policy.kind, *tier), unit, problem }
+            let remaining = format!("{name};r=");
+            TierTexts { name, remaining, quota: quota(policy.kind, *tier), unit, problem }
         });
         let tiers: Vec<TierTexts> = tiers.collect();
         let items: Vec<String> = tiers.iter().map(|tier| tier.item(tier.quota)).collect();
