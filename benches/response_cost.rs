@@ -18,8 +18,10 @@ use http::{
     HeaderMap, HeaderValue,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
-use tollgate::response_cost::{
-    BodyScanner, FoundNumber, JsonPath, JsonSum, RequestNumber, UsageEventFilter, ask_for_usage,
+use tollgate::{
+    json_path::JsonPath,
+    request_values::{AskedMembers, OutputBounds, ask_for_usage, usage_paths},
+    response_cost::{BodyScanner, FoundNumber, JsonSum, UsageEventFilter},
 };
 
 /// The allocator of the proxy.
@@ -111,7 +113,11 @@ fn scan(media_type: &'static str, coding: Option<&'static str>, body: &[u8], pie
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
     }
     let mut scanner = BodyScanner::new(&Arc::new(JsonSum::openai()), &headers).unwrap();
-    body.chunks(piece).for_each(|piece| scanner.read(black_box(piece)));
+    for mut piece in body.chunks(piece) {
+        while !piece.is_empty() {
+            piece = &piece[scanner.read(black_box(piece))..];
+        }
+    }
     assert_eq!(scanner.found(), FoundNumber::Number(5));
 }
 
@@ -128,11 +134,20 @@ fn others() {
     let message =
         "{\"role\":\"user\",\"content\":\"lorem ipsum dolor sit amet, consectetur adipiscing elit\"},";
     let request = format!("{{\"messages\":[{}0],\"max_tokens\":5,\"stream\":true}}", message.repeat(10_000));
-    let paths =
-        vec![JsonPath::parse("max_completion_tokens").unwrap(), JsonPath::parse("max_tokens").unwrap()];
-    let number = RequestNumber::new(paths).unwrap();
-    let read = nanos(request.len(), || assert_eq!(number.read(black_box(request.as_bytes())), Some(5)));
-    let asked = nanos(request.len(), || assert!(ask_for_usage(black_box(request.as_bytes())).is_some()));
+    let bounds = OutputBounds::new(
+        &["max_completion_tokens", "max_tokens"].map(|path| JsonPath::parse(path).unwrap()),
+        false,
+    );
+    let members = AskedMembers::new(bounds.paths());
+    let read = nanos(request.len(), || {
+        let found = members.read(black_box(request.as_bytes())).unwrap();
+        assert_eq!(bounds.asked(&found[0]).unwrap().bound, Some(5));
+    });
+    let members = AskedMembers::new(usage_paths());
+    let asked = nanos(request.len(), || {
+        let found = members.read(black_box(request.as_bytes())).unwrap();
+        assert!(ask_for_usage(&found[0], "/", request.as_bytes()).unwrap().is_some());
+    });
     println!("\n| | |\n| --- | ---: |");
     println!(
         "| filter of events | {filtered:.2} ns |\n| number of a request | {read:.2} ns |\n| ask for usage | {asked:.2} ns |"

@@ -33,6 +33,8 @@
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
 //! | [`changes`] | wakes threads that rest until something changes |
 //! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
+//! | [`json_path`] | paths to members of JSON objects |
+//! | [`request_values`] | reads what the body of a request says, as its upstream reads it |
 //! | [`response_cost`] | finds the cost of a response in its body, for example in tokens |
 //! | [`memory_budget`] | the available memory, its budgets, and the memory that a value takes |
 //! | [`text`] | invisible and misleading characters |
@@ -50,6 +52,7 @@ pub mod config;
 pub mod file;
 pub mod http2_frames;
 pub mod identity;
+pub mod json_path;
 pub mod jwt_keys;
 pub mod limit;
 pub mod listener;
@@ -58,6 +61,7 @@ pub mod offline;
 pub mod peaks;
 pub mod peers;
 pub mod proxy;
+pub mod request_values;
 pub mod response_cost;
 pub mod router;
 pub mod store;

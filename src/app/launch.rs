@@ -155,6 +155,7 @@ fn launch<F: StoreFactory>(
         tracer: telemetry.traces.as_ref().map(Traces::tracer),
         sampler: telemetry.diagnostics.sampler(),
         bans: Arc::clone(&shared.bans),
+        body_memory: Arc::clone(&shared.body_memory),
         clock: shared.clock,
         reclaimer: Reclaimer::new(vec![stores.memory.freed_bytes(), shared.registry.freed_bytes()]),
         config: generation.for_worker(index, &shared.metrics, &collector, &peaks),

@@ -187,6 +187,7 @@ impl Reloader {
         let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
         self.shared.registry.set_max_bytes(budgets.evidence);
         self.tls.replace(generation.tls.clone());
+        self.shared.body_memory.set_limit(config.body_memory);
         workers.set_connection_limits(&config.client_limits);
         self.diagnostics.reconfigure(config);
         let configured = generation.snapshot(warnings.clone(), now);

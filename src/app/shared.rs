@@ -13,6 +13,7 @@ use crate::{
     config::model::Config,
     limit::{Clock, Policy, WallClock},
     memory_budget::{MemoryBudgets, format_bytes},
+    proxy::BodyMemory,
     telemetry::{
         Events,
         metrics::{BanFacts, BudgetFacts, EvidenceFacts, Metrics},
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) events: Events,
     pub(super) registry: Arc<ClientRegistry>,
     pub(super) bans: Arc<BanTable>,
+    /// For bodies that are read before a decision.
+    pub(super) body_memory: Arc<BodyMemory>,
     pub(super) drains: Arc<DrainTable>,
     pub(super) api_keys: Arc<ApiKeys>,
     pub(super) audit: Arc<AuditLog>,
@@ -61,7 +64,21 @@ impl Shared {
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
         let drains = Arc::clone(&generation.drains);
         let api_keys = Arc::clone(&generation.api_keys);
-        Self { instance, clock, metrics, events, registry, bans, drains, api_keys, audit, in_force, budgets }
+        let body_memory = Arc::new(BodyMemory::new(config.body_memory));
+        Self {
+            instance,
+            clock,
+            metrics,
+            events,
+            registry,
+            bans,
+            body_memory,
+            drains,
+            api_keys,
+            audit,
+            in_force,
+            budgets,
+        }
     }
 }
 

@@ -131,6 +131,11 @@ pub struct Config {
     /// How large requests may be, how slowly clients may send them, and how many connections clients may have.
     #[setting(mapping, unset = "the defaults of its settings", example = "{ header_timeout: 5s }")]
     pub client_limits: ClientLimits,
+    /// The memory of the process for request bodies that are read before a decision. A client gets at most half of it. A body for
+    /// which there is none waits for a moment; then its request gets 503.
+    #[setting(size = "1MiB..=16TiB", default = "128MiB", example = "512MiB", see = ["policies.*.cost.max_request"])]
+    #[serde(serialize_with = "serialize::size")]
+    pub body_memory: usize,
     /// The headers that Tollgate adds to responses.
     #[setting(mapping, unset = "`RateLimit`, `RateLimit-Policy`, and `Via` with the name tollgate")]
     #[setting(example = "{ ratelimit: both }")]

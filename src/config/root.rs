@@ -22,6 +22,7 @@ use crate::config::{
     telemetry::settings::{AccessLog, Log, Tracing},
     upstreams,
     upstreams::settings::Resolver,
+    value::size,
 };
 
 /// Reads the whole configuration. `None`: it is invalid, and the errors were reported.
@@ -89,6 +90,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         mapping.report_if_missing("upstreams", UPSTREAMS);
     }
     let client_limits = ClientLimits::or(mapping.take("client_limits"), ClientLimits::default());
+    let body_memory = mapping.parse_or("body_memory", 128 << 20, size(1 << 20..=1 << 44));
     let reply_headers = ReplyHeaders::or(mapping.take("reply_headers"), ReplyHeaders::default());
     let forwarded = mapping.parse_or("forwarded", Forwarded::XForwarded, Forwarded::parse);
     let forward_client_certificate =
@@ -119,6 +121,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         resolver,
         routes: routes?,
         client_limits,
+        body_memory,
         reply_headers,
         forwarded,
         forward_client_certificate,
@@ -130,6 +133,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     };
     if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
         keys::checks::check_keys_file(file, &config);
+    }
+    if let Some(memory) = root.entry("body_memory") {
+        policies::checks::check_body_memory(memory, &config);
     }
     if let Some(proxies) = proxies {
         identity::checks::warn_of_spoofable_headers(proxies, &config);

@@ -5,8 +5,11 @@
 //! response for a while, as nginx does with `proxy_ignore_client_abort`.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
     pin::Pin,
     rc::Rc,
+    sync::LazyLock,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -14,7 +17,11 @@ use std::{
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use tokio::{task::spawn_local, time::timeout};
+use parking_lot::Mutex;
+use tokio::{
+    task::{spawn_local, yield_now},
+    time::timeout,
+};
 
 use super::{
     cost_meter::CostMeter,
@@ -25,8 +32,13 @@ use super::{
 use crate::upstream::{IncomingBody, SendError, UpstreamConnection};
 
 /// How long the task waits for the response once the client has gone, even if the upstream may take longer for a
-/// client that waits. Until then, a client that comes back finds its limits used.
+/// client that waits. Until then, a client that comes back finds its limits used. It waits as long as the upstream may
+/// take where the response tells the cost.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The most tasks that wait for the cost of requests of one client.
+const MAX_WAITS: usize = 64;
+/// How many do, by client. None is 0.
+static WAITS: LazyLock<Mutex<HashMap<IpAddr, usize>>> = LazyLock::new(Mutex::default);
 
 /// Bytes of the response's body that are read to find its end.
 const MAX_BODY: usize = 64 << 10;
@@ -52,22 +64,53 @@ struct SentRequest<F> {
     /// The stage before this attempt.
     before: RequestStage,
     reservations: Rc<PendingReservations>,
+    /// The client, as limits identify it.
+    client: IpAddr,
     /// How long a task waits for the response.
     longest_wait: Duration,
 }
 
-/// Sends `request` over `connection`. If the client goes away, waits for the response for `longest_wait` at most.
+/// A wait for the cost of a request of this client, until dropped.
+struct Wait(IpAddr);
+
+impl Wait {
+    /// `None`: the client has left as many requests as it may.
+    fn begin(client: IpAddr) -> Option<Self> {
+        let mut waits = WAITS.lock();
+        let own = waits.entry(client).or_default();
+        (*own < MAX_WAITS).then(|| {
+            *own += 1;
+            Self(client)
+        })
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut own) = WAITS.lock().entry(self.0) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
+/// Sends `request` of `client` over `connection`. If the client goes away, waits for the response for `longest_wait` at
+/// most.
 pub(super) fn send(
     connection: UpstreamConnection<RequestBody>,
     request: Request<RequestBody>,
     reservation: ReservationGuard,
     reservations: Rc<PendingReservations>,
-    longest_wait: Duration,
+    (client, longest_wait): (IpAddr, Duration),
 ) -> PendingSend<impl Future<Output = SendResult>> {
     let before = reservation.sending();
     let response = Box::pin(connection.send(request));
-    let longest_wait = longest_wait.min(LONGEST_WAIT);
-    PendingSend(Some(SentRequest { response, connection, reservation, before, reservations, longest_wait }))
+    let has_costs = !reservation.costs().is_empty();
+    let longest_wait = if has_costs { longest_wait } else { longest_wait.min(LONGEST_WAIT) };
+    let sent = SentRequest { response, connection, reservation, before, reservations, client, longest_wait };
+    PendingSend(Some(sent))
 }
 
 impl<F: Future<Output = SendResult>> Future for PendingSend<F> {
@@ -108,7 +151,14 @@ impl<F: Future<Output = SendResult> + 'static> Drop for PendingSend<F> {
 impl<F: Future<Output = SendResult>> SentRequest<F> {
     /// Waits for the response, whose client has gone.
     async fn abandoned(self) {
-        let Self { response, connection, reservation, before, reservations, longest_wait } = self;
+        let Self { response, connection, reservation, before, reservations, client, longest_wait } = self;
+        let _wait = match reservation.costs().is_empty() {
+            true => None,
+            false => match Wait::begin(client) {
+                Some(wait) => Some(wait),
+                None => return reservation.left_unknown(),
+            },
+        };
         let read_response = async {
             let result = response.await;
             if is_unsent(&result) {
@@ -126,7 +176,14 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
                 match frame.map(Frame::into_data) {
                     Ok(Ok(data)) => {
                         read += data.len();
-                        meter.iter_mut().for_each(|meter| meter.read(&data));
+                        let mut unread = &data[..];
+                        while let Some(meter) = &mut meter
+                            && !unread.is_empty()
+                        {
+                            unread = &unread[meter.read(unread)..];
+                            // Others have their turn: what is compressed may expand far.
+                            yield_now().await;
+                        }
                     }
                     Ok(Err(frame)) => {
                         let Some(trailers) = frame.trailers_ref() else { continue };
@@ -144,11 +201,18 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
             }
             true
         };
+        let left = || {
+            reservation.left_unknown();
+            false
+        };
         let is_complete = tokio::select! {
             biased;
-            read = timeout(longest_wait, read_response) => read.unwrap_or(false),
-            () = connection.evicted() => false,
-            () = reservations.draining() => false,
+            read = timeout(longest_wait, read_response) => match read {
+                Ok(is_complete) => is_complete,
+                Err(_late) => left(),
+            },
+            () = connection.evicted() => left(),
+            () = reservations.draining() => left(),
         };
         if is_complete {
             reservation.completed();

@@ -15,13 +15,15 @@ use super::{
 };
 use crate::{
     config::model::{
-        ATTEMPTS_POLICY, Condition, Cost, KeyPart, KeyRecipe, Missing, Reserve, RouteAction, RoutePolicy,
+        ATTEMPTS_POLICY, Condition, Cost, KeyPart, KeyRecipe, Missing, Reserve, ResponseCost, RouteAction,
+        RoutePolicy,
     },
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
+    request_values::{Members, Unreadable, is_in_background},
 };
 
 /// Bytes of a body that make about one token.
@@ -48,8 +50,10 @@ pub struct Checks<'a> {
     /// The enforced policy that denies the request, because it lacks the value that identifies it (`missing: deny`).
     /// There are no checks of the policies after it.
     pub(super) unidentified: Option<usize>,
-    /// Whether the request's body says how much to reserve.
+    /// Whether the request's body is received before the decision.
     pub(super) reads_request: bool,
+    /// Whether members of it say how much to reserve, or whether the response is asked for its usage.
+    pub(super) reads_members: bool,
     /// Bytes of the request's body, as the client has sent it, if it was read.
     pub(super) request_bytes: Option<u64>,
     /// The most units of output that the request's body asks for, if it was read and says so.
@@ -65,6 +69,8 @@ pub enum SkipReason<'a> {
     Exempt(&'a Condition),
     /// It lacks the value that `distinct` counts, under these limits.
     NoValue(VariantRef),
+    /// It has no body, so that no language model responds.
+    NoBody,
     /// Its route shows the usage of limits: it takes nothing from limits of the key's holder, nor units that upstreams'
     /// responses cost.
     Usage,
@@ -159,25 +165,62 @@ impl<'a> Checks<'a> {
         costs.map(|cost| cost.max_request).max().unwrap_or_default()
     }
 
-    /// Sets the reservation by the request's `body`, if it was read, and its `length`. Returns whether the response is
-    /// asked for its usage.
-    pub(super) fn reserve(&mut self, body: Option<&[u8]>, length: u64) -> bool {
-        let mut asks = false;
+    /// Sets the reservations by the uses of the request's body, and its `length` in bytes. The policies to which a request
+    /// without a body costs nothing do not apply.
+    ///
+    /// # Errors
+    /// A member is something else than it may be, or the request asks for more than it may.
+    pub(super) fn reserve(&mut self, uses: &[Members<'_, '_>], length: u64) -> Result<(), Unreadable> {
         self.request_bytes = Some(length);
+        if length == 0 {
+            self.remove(|cost| cost.has_preset());
+        }
+        let mut is_first = true;
         for check in &mut self.checks {
             let Some(cost) = check.policy.cost.of_response() else { continue };
-            let Reserve { number, default, max, prompt, .. } = &cost.reserve;
-            let body = body.filter(|body| body.len() <= cost.max_request);
-            let number = body.zip(number.as_ref()).and_then(|(body, number)| number.read(body));
-            // The upstream may obey another name than the one that counts.
-            let greatest = body.zip(cost.reserve.number.as_ref()).and_then(|(body, of)| of.greatest(body));
-            self.max_output = self.max_output.max(greatest);
+            let Reserve { bounds, default, max, prompt, .. } = &cost.reserve;
+            let (mut output, mut bound, mut is_told_later) = (0_u64, Some(0_u64), false);
+            for members in uses {
+                let asked = bounds.as_ref().map(|bounds| bounds.asked(members)).transpose()?;
+                let responses = asked.map_or(1, |asked| asked.responses);
+                let each = asked.and_then(|asked| asked.bound).unwrap_or(*default);
+                output = output.saturating_add(each.saturating_mul(responses));
+                let is_bounded = asked.is_some_and(|asked| asked.is_bounded);
+                bound = bound
+                    .filter(|_| is_bounded)
+                    .map(|bound| bound.saturating_add(each.saturating_mul(responses)));
+                is_told_later |= cost.is_of_openai() && is_in_background(members);
+            }
+            if let Some(most) = cost.most.filter(|most| output.min(*max) > *most) {
+                return Err(Unreadable::asks_for_too_much(output, most));
+            }
+            self.max_output =
+                if is_first { bound } else { self.max_output.zip(bound).map(|(one, other)| one.max(other)) };
+            is_first = false;
             let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
-            let units = number.unwrap_or(*default).saturating_add(prompt).min(*max);
+            let least = if is_told_later { cost.reserve.of_unknown() } else { 0 };
+            let units = output.saturating_add(prompt).min(*max).max(least);
             check.cost = units.clamp(1, check.policy.most_admissible().max(1));
-            asks |= cost.asks() && body.is_some();
         }
-        asks
+        Ok(())
+    }
+
+    /// Removes the checks of policies whose responses would have told the cost: the request is not forwarded.
+    pub(super) fn remove_response_costs(&mut self) {
+        self.remove(|_| true);
+    }
+
+    /// Removes the checks of policies with such a cost.
+    fn remove(&mut self, is_removed: impl Fn(&ResponseCost) -> bool) {
+        let stays = |check: &Check<'_>| !check.policy.cost.of_response().is_some_and(|cost| is_removed(cost));
+        let mut stay: SmallVec<[bool; 4]> = self.checks.iter().map(stays).collect();
+        self.checks.retain(|check| stays(check));
+        self.variants.retain(|_| stay.remove(0));
+    }
+
+    /// Whether the upstream is asked for the usage of a stream.
+    pub(super) fn asks_for_usage(&self) -> bool {
+        self.checks.iter().any(|check| check.policy.cost.of_response().is_some_and(|cost| cost.asks()))
     }
 
     /// Adds the checks of one policy, or returns why there is none. `price`: the route's own
@@ -196,6 +239,11 @@ impl<'a> Checks<'a> {
         };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
+        if policy.cost.of_response().is_some_and(|cost| cost.has_preset())
+            && details.context.is_without_body()
+        {
+            return Ok(Some(SkipReason::NoBody));
+        }
         let cost = match (price, &policy.cost) {
             (Some(price), _) => price,
             (None, Cost::Fixed(units)) => *units,
@@ -204,6 +252,7 @@ impl<'a> Checks<'a> {
             }
             (None, Cost::Response(cost)) => {
                 self.reads_request |= cost.reads_request();
+                self.reads_members |= cost.reads_members();
                 // A plan's limit may be less.
                 cost.reserve.default.min(policy.most_admissible())
             }

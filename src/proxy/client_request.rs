@@ -2,7 +2,8 @@
 
 use std::{rc::Rc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, StatusCode, header, request};
+use http::{HeaderValue, StatusCode, request};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
@@ -18,7 +19,7 @@ use super::{
     headers,
     peer::Peer,
     reply::Reply,
-    request_buffering::{ReceivedBody, receive_small, receive_up_to},
+    request_buffering::{NeededPart, NotReceived, ReceivedBody, receive_before_decision, receive_small},
     request_context::{FoundRoute, RequestContext},
     request_facts::RequestFacts,
     reservation::reserve,
@@ -28,8 +29,8 @@ use super::{
 };
 use crate::{
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
-    limit::StoreAdmin,
-    response_cost::{ask_for_usage, media_type},
+    limit::{Check, Decision, StoreAdmin},
+    request_values::{BodyContent, Unreadable, ask_for_usage, content},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
@@ -71,6 +72,7 @@ impl<'a, S> ClientRequest<'a, S> {
             certificate: client.certificate(),
             listener: Some(client.listener()),
             body_length: body.as_ref().map(ReceivedBody::least_length),
+            has_body: body.as_ref().is_some_and(|body| !body.is_empty()),
             bans: Some(&worker.bans),
         }
     }
@@ -131,6 +133,123 @@ impl<'a, S> ClientRequest<'a, S> {
         receive_small(body, request, limit, &worker.body_room, client.connection(), limits)
     }
 }
+
+impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
+    /// Notes that the decision begins, and what shadow policies would deny unasked.
+    fn begin_decision(&mut self, checks: &Checks<'_>) {
+        for &policy in &checks.denied_in_shadow {
+            self.count_decision(policy, VerdictLabel::ShadowDenied, SourceLabel::Store);
+            self.exchange.verdict.deny_in_shadow(policy);
+        }
+        if !checks.as_slice().is_empty() {
+            self.client.timer().wait_for_store();
+            self.exchange.decision_started(checks.as_slice().len());
+        }
+    }
+
+    /// Counts a request that a look has denied, where policies that have denied it count that.
+    async fn count_denied(&self, checks: &Checks<'_>, looked: &Decision) {
+        let counting = checks.outcomes(looked).filter(|of| of.is_denial() && of.check.policy.count_denied);
+        let counting: SmallVec<[Check<'_>; 2]> =
+            counting.map(|of| Check { cost: 1, ..of.check.clone() }).collect();
+        if !counting.is_empty() {
+            // What was seen stays the decision.
+            let _counted = self.worker.store.decide(&counting).await;
+        }
+    }
+
+    /// Reads the body before the decision: it says how much the `checks` reserve.
+    ///
+    /// # Errors
+    /// The reply for the client: it broke the body off, was too slow, or the body can't be read.
+    async fn read_body(
+        &mut self,
+        checks: &mut Checks<'_>,
+        context: &RequestContext<'_, '_>,
+    ) -> Result<(), Box<Reply>> {
+        let (worker, limits) = (self.worker, &self.worker.config().client_limits);
+        let unreadable = |Unreadable { status, detail }| Box::new(Reply::problem(status, detail));
+        let kind = match checks.reads_members && context.facts.has_body {
+            true => Some(content(&context.request().headers).map_err(unreadable)?),
+            false => None,
+        };
+        self.client.timer().wait_for_store();
+        let Some(ReceivedBody::Stream(body)) = self.body.take() else { return Ok(()) };
+        let length = body.size_hint().exact();
+        if kind.is_none()
+            && let Some(length) = length
+        {
+            // Its length is all that counts.
+            self.body = Some(ReceivedBody::Stream(body));
+            return checks.reserve(&[context.asked_members().nothing()], length).map_err(unreadable);
+        }
+        let max_body = worker.config().max_body(context.route, self.client.listener());
+        let limit = checks.longest_request().min(max_body.map_or(usize::MAX, |max| max as usize));
+        let is_small = length.is_some_and(|length| length <= SMALL_BODY.min(limit as u64));
+        let part = match kind {
+            Some(BodyContent::Other | BodyContent::Grpc) if !is_small => NeededPart::Begin,
+            _ => NeededPart::Whole,
+        };
+        let memory = (&worker.body_memory, worker.rules.identifying_address(self.exchange.address()));
+        let client = self.client.connection();
+        let (body, memory) = match receive_before_decision(body, (part, limit), memory, client, limits).await
+        {
+            Ok(received) => received,
+            Err(NotReceived { reply, rest }) => {
+                match rest {
+                    // It is discarded with the reply.
+                    Some(rest) => self.body = Some(ReceivedBody::Stream(rest)),
+                    None => self.exchange.client_broke_off(),
+                }
+                return Err(reply);
+            }
+        };
+        match reserve_by(&body, kind, limit, checks, context) {
+            Ok(edited) => {
+                let body = edited.map_or(body, |edited| ReceivedBody::Edited(edited.into()));
+                self.body = Some(body.held_in(memory));
+                Ok(())
+            }
+            Err(fault) => {
+                // The rest of it is discarded with the reply.
+                self.body = Some(body);
+                Err(unreadable(fault))
+            }
+        }
+    }
+}
+
+/// Sets the reservations of `checks` by the `body`. Returns the body with which the upstream is asked for its usage, if that
+/// is another one. `kind`: of the body, if members of it are needed. `limit`: the most bytes that are read.
+fn reserve_by(
+    body: &ReceivedBody,
+    kind: Option<BodyContent>,
+    limit: usize,
+    checks: &mut Checks<'_>,
+    context: &RequestContext<'_, '_>,
+) -> Result<Option<Vec<u8>>, Unreadable> {
+    let (asked, mut uses) = (context.asked_members(), SmallVec::new());
+    match (kind, body) {
+        (None | Some(BodyContent::Grpc), _) => {}
+        (Some(BodyContent::Json), ReceivedBody::Whole(whole)) => uses = asked.read(whole)?,
+        (Some(kind @ BodyContent::Other), ReceivedBody::Whole(whole)) => kind.check(whole, true)?,
+        (Some(kind @ BodyContent::Other), ReceivedBody::Begun(begin, _)) => kind.check(begin, false)?,
+        _ => return Err(Unreadable::too_long(limit)),
+    }
+    if uses.is_empty() {
+        uses.push(asked.nothing());
+    }
+    checks.reserve(&uses, body.least_length())?;
+    match (body, &*uses) {
+        (ReceivedBody::Whole(whole), [only]) if checks.asks_for_usage() => {
+            ask_for_usage(only, context.found.target.path(), whole)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A body of another type than JSON up to this length is received as a whole.
+const SMALL_BODY: u64 = 64 << 10;
 
 impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     fn note_refusal(
@@ -225,17 +344,11 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         checks: &Checks<'r>,
         context: &RequestContext<'r, '_>,
     ) -> Result<Duration, RefusedBy> {
-        let worker = self.worker;
-        for &policy in &checks.denied_in_shadow {
-            self.count_decision(policy, VerdictLabel::ShadowDenied, SourceLabel::Store);
-            self.exchange.verdict.deny_in_shadow(policy);
-        }
-        let all = checks.as_slice();
+        let (worker, all) = (self.worker, checks.as_slice());
+        self.begin_decision(checks);
         if all.is_empty() {
             return Ok(Duration::ZERO);
         }
-        self.client.timer().wait_for_store();
-        self.exchange.decision_started(all.len());
         let decided = if checks.may_refund() || worker.store.must_finish(all) {
             let (decided, reservation) = reserve(worker, checks).await;
             if let (Some(reservation), Some(body)) = (&reservation, &self.body) {
@@ -308,36 +421,22 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         checks: &mut Checks<'r>,
         context: &RequestContext<'r, '_>,
     ) -> Result<(), RefusedBy> {
-        // The body of a request that has no unit left stays unread.
+        // The body of a request that has no unit left stays unread, and what was seen then is the decision.
         self.client.timer().wait_for_store();
-        let least = checks.with_least_costs();
-        let is_denied = self.worker.store.look(&least).await.is_ok_and(|decision| !decision.admitted);
-        let Some(ReceivedBody::Stream(body)) = self.body.take_if(|_| !is_denied) else { return Ok(()) };
-        let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let is_json = is_json(&context.request().headers);
-        let mut body = match is_json {
-            true => {
-                let max_body = worker.config().max_body(context.route, self.client.listener());
-                let limit = checks.longest_request().min(max_body.map_or(usize::MAX, |max| max as usize));
-                let room = (&*worker.body_room, self.exchange.address());
-                let received = receive_up_to(body, limit, room, self.client.connection(), limits).await;
-                received.map_err(|reply| {
-                    self.exchange.client_broke_off();
-                    RefusedBy::BrokenBody(reply)
-                })?
-            }
-            false => ReceivedBody::Stream(body),
-        };
-        let whole = match &body {
-            ReceivedBody::Whole(bytes) => Some(&bytes[..]),
-            _ => None,
-        };
-        let asks = checks.reserve(whole, body.least_length());
-        if asks && let Some(edited) = whole.and_then(ask_for_usage) {
-            body = ReceivedBody::Edited(edited.into());
+        if let Ok(decision) = self.worker.store.look(&checks.with_least_costs()).await
+            && !decision.admitted
+        {
+            self.begin_decision(checks);
+            self.count_denied(checks, &decision).await;
+            self.exchange.decision_ended(Some(SourceLabel::from(decision.source)));
+            self.record_outcomes(context.found.route, checks, &decision);
+            return Err(self.denied(checks, &decision, context));
         }
-        self.body = Some(body);
-        Ok(())
+        let Err(reply) = self.read_body(checks, context).await else { return Ok(()) };
+        // It counts as a request, and costs nothing that a response would tell.
+        checks.remove_response_costs();
+        self.decide(checks, context).await?;
+        Err(RefusedBy::Body(reply))
     }
 
     async fn wait(&mut self, delay: Duration) -> bool {
@@ -353,11 +452,4 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     fn request_id(&self) -> &HeaderValue {
         self.exchange.request_id()
     }
-}
-
-/// Whether the body of a request with these `headers` is JSON, in no coding.
-fn is_json(headers: &HeaderMap) -> bool {
-    let is_json = media_type(headers)
-        .is_some_and(|media_type| media_type == "application/json" || media_type.ends_with("+json"));
-    is_json && !headers.contains_key(header::CONTENT_ENCODING)
 }

@@ -8,7 +8,7 @@ use super::{
     reservation::{Charge, MissingReason, ReservationGuard, ReservedCost},
 };
 use crate::{
-    config::model::{Measure, NumberSource, ResponseCost},
+    config::model::{Measure, MissingCost, NumberSource, ResponseCost},
     response_cost::{BodyScanner, FoundNumber, MAX_NUMBER, Unscannable},
 };
 
@@ -85,14 +85,26 @@ impl CostMeter {
         numbers.any(|number| matches!(number.source, NumberSource::Trailer(_)))
     }
 
-    /// Reads a piece of the body.
-    pub(super) fn read(&mut self, piece: &[u8]) {
-        self.passed += piece.len() as u64;
+    /// Reads a piece of the body. Returns how many bytes of it were read: less than all where they are compressed and expand
+    /// far.
+    #[must_use]
+    pub(super) fn read(&mut self, mut piece: &[u8]) -> usize {
+        let mut is_first = true;
         for reading in &mut self.readings {
-            if let BodyReading::Scanned(scanner) = &mut reading.body {
-                scanner.read(piece);
+            let BodyReading::Scanned(scanner) = &mut reading.body else { continue };
+            let mut read = scanner.read(piece);
+            match is_first {
+                true => piece = &piece[..read],
+                // The others read the same bytes.
+                false => {
+                    while read < piece.len() {
+                        read += scanner.read(&piece[read..]);
+                    }
+                }
             }
+            is_first = false;
         }
+        self.passed += piece.len() as u64;
         let mut costs_more = false;
         for cost in self.reservation.costs() {
             if cost.settings.measure == Measure::Bytes && self.passed > cost.units.get() {
@@ -104,6 +116,7 @@ impl CostMeter {
         if costs_more {
             self.reservation.costs_more();
         }
+        piece.len()
     }
 
     /// Reads the trailers.
@@ -111,7 +124,7 @@ impl CostMeter {
         for (reading, cost) in self.readings.iter_mut().zip(self.reservation.costs()) {
             for number in cost.settings.numbers() {
                 if let NumberSource::Trailer(name) = &number.source {
-                    reading.in_fields = sum(reading.in_fields, in_field(trailers, name, number.times));
+                    reading.in_fields = reading.in_fields.plus(in_field(trailers, name, number.times));
                 }
             }
         }
@@ -146,34 +159,54 @@ impl CostMeter {
             FoundNumber::Nothing if is_error => Charge::NONE,
             // Leaving before the last chunk is no way around.
             _ if !is_complete => {
-                let estimate = if settings.counts_tokens() { self.estimate() } else { 0 };
-                let units = reserved.max(estimate).max(found.number().unwrap_or(0));
-                Charge::reported(units)
+                Charge::reported(reserved.max(self.estimate(index, cost)).max(found.number().unwrap_or(0)))
             }
-            FoundNumber::Unusable => cost.missing(MissingReason::FaultyNumber),
-            _ => cost.missing(self.readings.get(index).map_or(MissingReason::NoNumber, CostReading::reason)),
+            FoundNumber::Unusable => self.missing(index, cost, MissingReason::FaultyNumber),
+            _ => {
+                let reason = self.readings.get(index).map_or(MissingReason::NoNumber, CostReading::reason);
+                self.missing(index, cost, reason)
+            }
         };
         Charge { units: charge.units.min(reserved.saturating_add(*max_excess)), ..charge }
     }
 
-    /// About the tokens of the prompt, and of the output that has passed. That is not more than the request asks for.
-    fn estimate(&self) -> u64 {
-        let output = (self.passed / BYTES_PER_TOKEN).min(self.reservation.max_output());
-        self.reservation.request_bytes() / BYTES_PER_TOKEN + output
+    /// The charge for a whole response that does not tell the cost of this index.
+    fn missing(&self, index: usize, cost: &ReservedCost, reason: MissingReason) -> Charge {
+        let charge = cost.missing(reason);
+        match cost.settings.missing {
+            MissingCost::Reserved => Charge { units: charge.units.max(self.estimate(index, cost)), ..charge },
+            MissingCost::Units(_) => charge,
+        }
+    }
+
+    /// About the tokens of the text that has passed: not more than the request asks for. With those of the prompt, if they
+    /// were estimated for the reservation.
+    fn estimate(&self, index: usize, cost: &ReservedCost) -> u64 {
+        if !cost.settings.counts_tokens() {
+            return 0;
+        }
+        let text = self.scanner(index).map_or(0, BodyScanner::text_bytes);
+        let output = (text / BYTES_PER_TOKEN).min(self.reservation.max_output());
+        let prompt = if cost.settings.reserve.prompt { self.reservation.request_bytes() } else { 0 };
+        prompt / BYTES_PER_TOKEN + output
+    }
+
+    fn scanner(&self, index: usize) -> Option<&BodyScanner> {
+        match &self.readings.get(index)?.body {
+            BodyReading::None | BodyReading::Coded => None,
+            BodyReading::Scanned(scanner) => Some(scanner),
+            BodyReading::Shared(other) => match &self.readings.get(*other)?.body {
+                BodyReading::Scanned(scanner) => Some(scanner),
+                _ => None,
+            },
+        }
     }
 
     /// What the response has told so far of the cost of this index.
     fn found(&self, index: usize) -> FoundNumber {
         let Some(reading) = self.readings.get(index) else { return FoundNumber::Nothing };
-        let in_body = match &reading.body {
-            BodyReading::None | BodyReading::Coded => FoundNumber::Nothing,
-            BodyReading::Scanned(scanner) => scanner.found(),
-            BodyReading::Shared(other) => match self.readings.get(*other).map(|other| &other.body) {
-                Some(BodyReading::Scanned(scanner)) => scanner.found(),
-                _ => FoundNumber::Nothing,
-            },
-        };
-        sum(reading.in_fields, in_body)
+        let in_body = self.scanner(index).map_or(FoundNumber::Nothing, BodyScanner::found);
+        reading.in_fields.plus(in_body)
     }
 }
 
@@ -195,7 +228,7 @@ impl Drop for CostMeter {
 
 fn in_header(settings: &ResponseCost, headers: &HeaderMap) -> FoundNumber {
     settings.numbers().iter().fold(FoundNumber::Nothing, |found, number| match &number.source {
-        NumberSource::Header(name) => sum(found, in_field(headers, name, number.times)),
+        NumberSource::Header(name) => found.plus(in_field(headers, name, number.times)),
         _ => found,
     })
 }
@@ -211,15 +244,5 @@ fn in_field(headers: &HeaderMap, name: &HeaderName, times: u64) -> FoundNumber {
     match number.filter(|number| *number <= MAX_NUMBER) {
         Some(number) => FoundNumber::Number(number.saturating_mul(times)),
         None => FoundNumber::Unusable,
-    }
-}
-
-fn sum(one: FoundNumber, other: FoundNumber) -> FoundNumber {
-    match (one, other) {
-        (FoundNumber::Unusable, _) | (_, FoundNumber::Unusable) => FoundNumber::Unusable,
-        (FoundNumber::Nothing, found) | (found, FoundNumber::Nothing) => found,
-        (FoundNumber::Number(one), FoundNumber::Number(other)) => {
-            FoundNumber::Number(one.saturating_add(other))
-        }
     }
 }

@@ -167,7 +167,8 @@ impl<'a> Forwarder<'a> {
     ) -> impl Future<Output = Result<Sent, TimedOut>> {
         let limit = self.context.timeouts.response;
         let (reservation, reservations) = (reservation.clone(), Rc::clone(self.reservations));
-        let mut pending = abandoned_request::send(connection, request, reservation, reservations, limit);
+        let wait = (self.context.client.ip(), limit);
+        let mut pending = abandoned_request::send(connection, request, reservation, reservations, wait);
         // An async function's future would hold the request as well.
         async move {
             let sent = self.context.timer.timeout(limit, Pin::new(&mut pending)).await;

@@ -232,9 +232,9 @@ pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) 
     if trusted && let Some(id) = headers.get(name) {
         return never_indexed(id.clone());
     }
-    let (mut hex, random) = ([0; 32], fastrand::u128(..));
-    for (digits, at) in hex.chunks_exact_mut(8).zip([0, 32, 64, 96]) {
-        digits.copy_from_slice(&hex_digits((random >> at) as u32));
+    let mut hex = [0; 32];
+    for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
+        digits.copy_from_slice(&HEX[usize::from(byte)]);
     }
     // It will be cloned. Made from a slice, its first clone would allocate a reference count.
     let id = HeaderValue::from_maybe_shared(Bytes::from_owner(hex));
@@ -248,17 +248,16 @@ pub(super) fn never_indexed(mut value: HeaderValue) -> HeaderValue {
     value
 }
 
-/// A number in hex, the first digit for its lowest bits. All digits are made at once, in the bytes of one number.
-fn hex_digits(number: u32) -> [u8; 8] {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let mut digits = u64::from(number);
-    digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
-    digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
-    digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    let is_letter = (digits + ONES * 6) >> 4 & ONES;
-    let letters = is_letter * u64::from(b'a' - b'0' - 10);
-    (digits + ONES * u64::from(b'0') + letters).to_le_bytes()
-}
+/// Two digits per byte.
+const HEX: [[u8; 2]; 256] = {
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 pub(super) mod testing {
@@ -287,11 +286,6 @@ mod tests {
         testing::{headers, names},
         *,
     };
-
-    #[test]
-    fn each_digit_of_a_number_is_written() {
-        assert_eq!([hex_digits(0x7654_3210), hex_digits(0xfedc_ba98)], [*b"01234567", *b"89abcdef"]);
-    }
 
     #[test]
     fn fields_named_by_connection_are_removed() {

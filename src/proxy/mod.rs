@@ -5,6 +5,7 @@ mod affinity;
 mod attempt;
 mod attempt_context;
 mod bans;
+mod body_memory;
 mod certificate_fields;
 mod checks;
 mod claims;
@@ -66,6 +67,7 @@ mod worker;
 mod worker_telemetry;
 
 pub use crate::upstream::ClientWait;
+pub use body_memory::BodyMemory;
 pub use claims::is_claim;
 pub use client::{ClientConnection, ClientInfo, Transport};
 pub use connection_state::{ConnectionState, MessageMeter, NextProtocol, Phase, PhaseTimer};

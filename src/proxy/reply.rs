@@ -138,6 +138,12 @@ impl Reply {
             .after_a_second()
     }
 
+    /// The body has to be read before the decision, and there is no memory for it.
+    pub fn no_body_memory() -> Self {
+        let detail = "The request's body has to be read, and there is no memory for it at the moment.";
+        Self::problem(StatusCode::SERVICE_UNAVAILABLE, detail).after_a_second()
+    }
+
     /// It can't be told yet whether a credential is valid.
     pub fn credentials_unknown() -> Self {
         let detail = "API keys and tokens can't be verified at the moment.";

@@ -1,90 +1,55 @@
 //! Receives small request bodies before a connection to the upstream is taken, so that a client that sends slowly
 //! does not occupy one.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::{HashMap, hash_map::Entry},
-    future::poll_fn,
-    net::IpAddr,
-    rc::Rc,
-    task::Poll,
-};
+use std::{cell::Cell, future::poll_fn, net::IpAddr, rc::Rc, sync::Arc, task::Poll};
 
 use bytes::Bytes;
-use foldhash::fast::RandomState;
 use http::request;
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::{connection_state::ConnectionState, expect_continue, paced_body::PacedBody, reply::Reply};
-use crate::{config::model::ClientLimits, telemetry::metrics::CutOffReason};
+use super::{
+    body_memory::{BodyMemory, NoMemory, ReservedMemory},
+    connection_state::ConnectionState,
+    expect_continue,
+    paced_body::PacedBody,
+    reply::Reply,
+};
+use crate::{
+    config::model::ClientLimits,
+    request_values::{MAX_BLANKS, is_before_json},
+    telemetry::metrics::CutOffReason,
+};
 
-/// Bytes that a worker reserves for all bodies that it is receiving. Beyond that, bodies are streamed, so that
+/// Bytes that a worker reserves for all small bodies that it is receiving. Beyond that, bodies are streamed, so that
 /// clients that never send the rest cannot take all memory.
-const MAX_RESERVED_BYTES: u64 = 32 << 20;
+const MAX_RESERVED_BYTES: u64 = 24 << 20;
 
-/// The part of them that only bodies get whose numbers are needed for the decision.
-const KEPT_FOR_NUMBERS: u64 = 8 << 20;
-
-/// The bytes that a worker has reserved for bodies that it is receiving.
+/// The bytes that a worker has reserved for small bodies that it is receiving.
 #[derive(Debug, Default)]
-pub(super) struct BodyRoom(Rc<UsedRoom>);
-
-#[derive(Debug, Default)]
-struct UsedRoom {
-    reserved: Cell<u64>,
-    /// The bytes for bodies whose numbers are needed, by client address. None is 0.
-    by_address: RefCell<HashMap<IpAddr, u64, RandomState>>,
-}
+pub(super) struct BodyRoom(Rc<Cell<u64>>);
 
 /// The room for one body, until dropped.
-pub(super) struct ReservedRoom {
-    used: Rc<UsedRoom>,
+struct ReservedRoom {
+    reserved: Rc<Cell<u64>>,
     length: u64,
-    /// The client, if the body's numbers are needed.
-    address: Option<IpAddr>,
 }
 
 impl BodyRoom {
     /// Reserves room for a body of this length. `None`: there is no room.
     fn reserve(&self, length: u64) -> Option<ReservedRoom> {
-        let reserved = self.0.reserved.get().saturating_add(length);
-        if reserved > MAX_RESERVED_BYTES - KEPT_FOR_NUMBERS {
+        let reserved = self.0.get().saturating_add(length);
+        if reserved > MAX_RESERVED_BYTES {
             return None;
         }
-        self.0.reserved.set(reserved);
-        Some(ReservedRoom { used: Rc::clone(&self.0), length, address: None })
-    }
-
-    /// The same for a body whose numbers are needed. An address gets no more than it leaves for others (dynamic
-    /// thresholds, Choudhury and Hahne 1998): alone at most half, and never all.
-    fn reserve_for_numbers(&self, length: u64, address: IpAddr) -> Option<ReservedRoom> {
-        let reserved = self.0.reserved.get().saturating_add(length);
-        let left = MAX_RESERVED_BYTES.checked_sub(reserved)?;
-        let mut by_address = self.0.by_address.borrow_mut();
-        let own = by_address.get(&address).copied().unwrap_or_default() + length;
-        if own > left {
-            return None;
-        }
-        if length > 0 {
-            by_address.insert(address, own);
-        }
-        self.0.reserved.set(reserved);
-        Some(ReservedRoom { used: Rc::clone(&self.0), length, address: Some(address) })
+        self.0.set(reserved);
+        Some(ReservedRoom { reserved: Rc::clone(&self.0), length })
     }
 }
 
 impl Drop for ReservedRoom {
     fn drop(&mut self) {
-        let Self { used, length, address } = self;
-        used.reserved.set(used.reserved.get().saturating_sub(*length));
-        let Some(address) = address else { return };
-        if let Entry::Occupied(mut own) = used.by_address.borrow_mut().entry(*address) {
-            *own.get_mut() = own.get().saturating_sub(*length);
-            if *own.get() == 0 {
-                own.remove();
-            }
-        }
+        self.reserved.set(self.reserved.get().saturating_sub(self.length));
     }
 }
 
@@ -111,6 +76,21 @@ impl ReceivedBody {
         }
     }
 
+    /// The body, whose bytes are kept in this memory.
+    pub(super) fn held_in(self, memory: ReservedMemory) -> Self {
+        match self {
+            Self::Whole(bytes) => Self::Whole(memory.hold(bytes)),
+            Self::Edited(bytes) => Self::Edited(memory.hold(bytes)),
+            Self::Begun(bytes, rest) => Self::Begun(memory.hold(bytes), rest),
+            Self::Stream(rest) => Self::Stream(rest),
+        }
+    }
+
+    /// Whether nothing of it is there or follows.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::Stream(rest) if rest.is_end_stream())
+    }
+
     /// The part that is still to be received.
     pub(super) fn into_rest(self) -> Option<Incoming> {
         match self {
@@ -120,30 +100,54 @@ impl ReceivedBody {
     }
 }
 
-/// Receives `body` before the decision if it has at most `limit` bytes, and there is `room` for this `address`. One of
-/// unknown length is received up to that many bytes.
+/// How much of a body is received before the decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NeededPart {
+    /// All of it, if it has at most the limit's bytes.
+    Whole,
+    /// As much as tells whether it begins as JSON does.
+    Begin,
+}
+
+/// Why the needed part of a body was not received.
+pub(super) struct NotReceived {
+    /// For the client: it broke the body off, was too slow, or there is no memory for it.
+    pub(super) reply: Box<Reply>,
+    /// The rest of the body, if the client is not to blame.
+    pub(super) rest: Option<Incoming>,
+}
+
+/// Receives the needed part of `body` before the decision, into `memory` of its client, which is returned. One that is longer
+/// than `limit` bytes stays a stream, or one that has begun.
 ///
 /// # Errors
-/// As [`receive_small`].
-pub(super) async fn receive_up_to(
+/// It was not received.
+pub(super) async fn receive_before_decision(
     body: Incoming,
-    limit: usize,
-    (room, address): (&BodyRoom, IpAddr),
+    (part, limit): (NeededPart, usize),
+    (memory, address): (&Arc<BodyMemory>, IpAddr),
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
-) -> Result<ReceivedBody, Box<Reply>> {
+) -> Result<(ReceivedBody, ReservedMemory), NotReceived> {
     let length = body.size_hint().exact();
-    if length.is_some_and(|length| length > limit as u64) {
-        return Ok(ReceivedBody::Stream(body));
-    }
-    let Some(_room) = room.reserve_for_numbers(length.unwrap_or(limit as u64), address) else {
-        return Ok(ReceivedBody::Stream(body));
+    let is_too_long = part == NeededPart::Whole && length.is_some_and(|length| length > limit as u64);
+    let is_whole = part == NeededPart::Whole && !is_too_long;
+    let expected = length.filter(|_| is_whole).unwrap_or_default() as usize;
+    let mut memory = match memory.reserve(address, expected).await {
+        Ok(memory) => memory,
+        Err(NoMemory) => {
+            return Err(NotReceived { reply: Box::new(Reply::no_body_memory()), rest: Some(body) });
+        }
     };
-    let (received, rest) = receive(body, limit as u64, client, limits).await?;
-    Ok(match rest {
+    if is_too_long {
+        return Ok((ReceivedBody::Stream(body), memory));
+    }
+    let (received, rest) = receive(body, (part, limit), Some(&mut memory), client, limits).await?;
+    let received = match rest {
         None => ReceivedBody::Whole(received),
         Some(rest) => ReceivedBody::Begun(received, rest),
-    })
+    };
+    Ok((received, memory))
 }
 
 /// Receives the `body` of `request` if it has at most `limit` bytes, and there is `room`. A client that waits for a 100
@@ -165,28 +169,35 @@ pub(super) async fn receive_small(
         && let Some(_room) = room.reserve(body.size_hint().lower())
     {
         // Boxed: most requests have no body, but would need room for its state.
-        let received = Box::pin(receive(body, limit as u64, client, limits)).await?;
+        let needed = (NeededPart::Whole, limit);
+        let received = Box::pin(receive(body, needed, None, client, limits)).await;
+        let received = received.map_err(|NotReceived { reply, .. }| reply)?;
         return Ok(ReceivedBody::Whole(received.0));
     }
     Ok(ReceivedBody::Stream(body))
 }
 
-/// Receives a body up to `limit` bytes, or a little more. Returns the rest if it is longer. A body that arrived with its
-/// head is not copied.
+/// Receives the needed part of a body, up to `limit` bytes or a little more. Returns the rest if it is longer. A body that
+/// arrived with its head is not copied. What is received counts in `memory`.
 async fn receive(
     body: Incoming,
-    limit: u64,
+    (part, limit): (NeededPart, usize),
+    mut memory: Option<&mut ReservedMemory>,
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
-) -> Result<(Bytes, Option<Incoming>), Box<Reply>> {
+) -> Result<(Bytes, Option<Incoming>), NotReceived> {
+    let blamed = |reply: Reply| NotReceived { reply: Box::new(reply), rest: None };
     let length = body.size_hint().exact();
+    // The most that is expected: of a longer body, one frame above the limit is received.
+    let most = length.filter(|_| part == NeededPart::Whole).map_or(usize::MAX, |length| length as usize);
     let mut body = PacedBody::new(body, Rc::clone(client), limits);
     let mut received = Bytes::new();
     let mut copied = Vec::new();
-    while let count = (received.len() + copied.len()) as u64
-        && Some(count) != length
+    let mut is_begun = false;
+    while let count = received.len() + copied.len()
+        && Some(count as u64) != length
     {
-        if count > limit {
+        if count > limit || is_begun || part == NeededPart::Begin && count >= MAX_BLANKS {
             return Ok((if copied.is_empty() { received } else { copied.into() }, Some(body.into_inner())));
         }
         let frame = poll_fn(|cx| match body.poll_frame(cx, true) {
@@ -196,27 +207,41 @@ async fn receive(
         });
         let Ok(frame) = frame.await else {
             let reason = client.hand_off().cut_off_reason();
-            return Err(Box::new(Reply::slow_body(reason.unwrap_or(CutOffReason::IdleTimeout))));
+            return Err(blamed(Reply::slow_body(reason.unwrap_or(CutOffReason::IdleTimeout))));
         };
         let data = match frame {
             None if length.is_none() && body.is_at_end() => break,
-            None | Some(Err(_)) => return Err(Box::new(Reply::broken_body())),
+            None | Some(Err(_)) => return Err(blamed(Reply::broken_body())),
             // A whole body of unknown length may be followed by trailers, which are not forwarded.
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => data,
                 Err(_) if length.is_none() => break,
-                Err(_) => return Err(Box::new(Reply::broken_body())),
+                Err(_) => return Err(blamed(Reply::broken_body())),
             },
         };
         body.is_late(data.len() as u64);
-        if received.is_empty() && copied.is_empty() {
-            received = data;
-        } else {
-            // It grows with the received bytes, not to the announced length.
+        let mut bytes = data.iter().enumerate();
+        is_begun = part == NeededPart::Begin && !bytes.all(|(at, byte)| is_before_json(count + at, *byte));
+        let needed = count + data.len();
+        let is_copied = count > 0;
+        if let Some(memory) = memory.as_deref_mut()
+            && (!is_copied || needed > copied.capacity())
+        {
+            // Not a copy for each piece, and not more than the body may have.
+            let capacity = if is_copied { (needed * 2).min(most).min(limit).max(needed) } else { needed };
+            if let Err(NoMemory) = memory.grow(capacity).await {
+                return Err(NotReceived { rest: Some(body.into_inner()), ..blamed(Reply::no_body_memory()) });
+            }
+            copied.reserve_exact(if is_copied { capacity - copied.len() } else { 0 });
+        }
+        if is_copied {
             copied.extend_from_slice(&std::mem::take(&mut received));
             copied.extend_from_slice(&data);
+        } else {
+            received = data;
         }
     }
     client.meter().body_was_read();
+    copied.shrink_to_fit();
     Ok((if copied.is_empty() { received } else { copied.into() }, None))
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
-use http::{HeaderValue, request};
+use http::{HeaderValue, Method, header, request};
 
 use super::{placeholders::PlaceholderValues, request_facts::RequestFacts, rules::Rules};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     config::model::Route,
     identity::{AddressIdentifier, ClientIp, Identity, RequestAttributes},
     limit::algorithm::metadata_list::Entry,
+    request_values::AskedMembers,
     router::{Host, Target},
 };
 
@@ -51,6 +52,19 @@ pub struct RequestContext<'r: 'a, 'a> {
 impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     pub fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a FoundRoute) -> Self {
         Self { rules, facts, found, route: &rules.config.routes[found.route], attributes: OnceCell::new() }
+    }
+
+    /// Whether it has no body, and asks for no tunnel.
+    pub(super) fn is_without_body(&self) -> bool {
+        let request = self.request();
+        !self.facts.has_body
+            && request.method != Method::CONNECT
+            && !request.headers.contains_key(header::UPGRADE)
+    }
+
+    /// The members that the route's policies ask for in the body.
+    pub(super) fn asked_members(&self) -> &'r AskedMembers {
+        &self.rules.asked[self.found.route]
     }
 
     /// The attributes for identifiers and conditions, made when a step needs them for the first time.

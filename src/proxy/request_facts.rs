@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::request;
+use http::{Method, request};
 
 use super::field_survey::FieldSurvey;
 use crate::{
@@ -34,8 +34,15 @@ pub struct RequestFacts<'a> {
     pub listener: Option<usize>,
     /// The length of the body, in bytes; more may follow if its length was not announced. `None`: nobody knows.
     pub body_length: Option<u64>,
+    /// Whether it has a body, which may be empty in the end. True if nobody knows.
+    pub has_body: bool,
     /// The bans in force. `None`: they are not known for the time of the request.
     pub bans: Option<&'a BanTable>,
+}
+
+/// Whether requests of this method have a body, for one of which nothing else is known.
+pub(crate) fn usually_has_body(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
 impl<'a> RequestFacts<'a> {

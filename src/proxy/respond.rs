@@ -131,7 +131,10 @@ impl<S> ClientRequest<'_, S> {
             self.settle(|| status).await;
             if let Some(reservation) = self.exchange.reservation() {
                 if let Some(mut meter) = CostMeter::new(reservation, reply.status, &reply.headers) {
-                    meter.read(&reply.body);
+                    let mut unread = &reply.body[..];
+                    while !unread.is_empty() {
+                        unread = &unread[meter.read(unread)..];
+                    }
                     meter.finish();
                 }
                 reservation.completed();

@@ -57,6 +57,10 @@ pub(super) struct UpstreamBody {
     starved: bool,
     /// The last item, held back while other tasks run.
     held_back: Option<Box<LastItem>>,
+    /// The part of the last frame that was not read for the cost yet, because what was read expands far.
+    unread: Bytes,
+    /// Whether others have their turn before it is read.
+    yields: bool,
     /// Takes the event out with the usage that the client had not asked for.
     usage_filter: Option<Box<UsageEventFilter>>,
     /// For a body of unknown length: tells when it has to be closed.
@@ -99,6 +103,8 @@ impl UpstreamBody {
             client_timeout,
             starved: false,
             held_back: None,
+            unread: Bytes::new(),
+            yields: false,
             usage_filter: None,
             guard: None,
         }
@@ -138,7 +144,15 @@ impl UpstreamBody {
         if self.guard.as_ref().is_some_and(|guard| guard.poll_closing(cx).is_ready()) {
             return self.hold_back(Some(Err(ResponseBodyError::Banned)), cx);
         }
-        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+        if mem::take(&mut self.yields) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let polled = match self.unread.is_empty() {
+            true => Pin::new(&mut self.incoming).poll_frame(cx),
+            false => Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.unread))))),
+        };
+        let Poll::Ready(frame) = polled else {
             if !self.starved {
                 self.starved = true;
                 self.client.timer().enter_upstream(self.upstream_timeout);
@@ -181,20 +195,22 @@ impl UpstreamBody {
     fn meter(
         &mut self,
         mut frame: Option<Frame<Bytes>>,
-        is_last: bool,
+        mut is_last: bool,
         cx: &mut Context<'_>,
     ) -> Poll<LastItem> {
         if let Some(data) = frame.as_mut().and_then(Frame::data_mut) {
-            self.connection.meter_data(data);
+            self.unread = data.split_off(self.connection.meter_data(data));
+            self.yields = !self.unread.is_empty();
+            is_last &= !self.yields;
             if let Some(filter) = &mut self.usage_filter {
                 *data = filter.filter(data);
                 if is_last {
                     *data = [std::mem::take(data), filter.finish()].concat().into();
                 }
-                if data.is_empty() && !is_last {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+            }
+            if data.is_empty() && !is_last {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         } else if let Some(filter) = &mut self.usage_filter
             && let rest = filter.finish()
@@ -247,7 +263,7 @@ impl Drop for ResponseBody {
         if body.connection.has_ended() {
             return;
         }
-        if body.incoming.size_hint().exact() == Some(0) {
+        if body.unread.is_empty() && body.incoming.size_hint().exact() == Some(0) {
             // hyper does not ask for more than the announced length.
             let UpstreamBody { connection, incoming, .. } = *body;
             connection.read_end(incoming);
@@ -308,7 +324,9 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             BodySource::Whole(bytes) => bytes.is_empty(),
-            BodySource::Upstream(body) => body.held_back.is_none() && body.incoming.is_end_stream(),
+            BodySource::Upstream(body) => {
+                body.held_back.is_none() && body.unread.is_empty() && body.incoming.is_end_stream()
+            }
         }
     }
 

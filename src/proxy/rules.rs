@@ -20,11 +20,12 @@ use super::{
 use crate::{
     abuse::{self, UserNaming, bans},
     api_keys::ApiKeys,
-    config::model::{AddressHeader, ClientLimits, Config},
+    config::model::{AddressHeader, ClientLimits, Config, Route},
     identity::{
         AccessRules, AddressIdentifier, Identity, RequestKeys, TrustedProxies, Verifier, identify_with,
     },
     limit::Policy,
+    request_values::AskedMembers,
     router::{Rejection, Router, Target},
     telemetry::diagnostics::UntrustedPeer,
 };
@@ -43,6 +44,8 @@ pub struct Rules {
     pub(super) keys: Option<Box<RequestKeys>>,
     /// How users are stored and logged.
     pub names: UserNaming,
+    /// The members that each route's policies ask for in the body of a request, in the configuration's order.
+    pub(super) asked: Box<[AskedMembers]>,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
@@ -53,6 +56,13 @@ pub struct Rules {
     pub(super) via: Via,
     /// The fields that clients must not set for themselves.
     pub(super) claims: Arc<ClaimFields>,
+}
+
+/// The members that policies of `route` ask for in the body of a request.
+fn asked_members(policies: &[Policy], route: &Route) -> AskedMembers {
+    let of_route = route.variants().iter().flat_map(|route| &route.policies);
+    let costs = of_route.filter_map(|of| policies.get(of.policy)?.cost.of_response());
+    AskedMembers::new(costs.flat_map(|cost| cost.asked_paths()))
 }
 
 impl Rules {
@@ -84,6 +94,7 @@ impl Rules {
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
             claims: Arc::new(ClaimFields::new(&config)),
+            asked: config.routes.iter().map(|route| asked_members(&policies, route)).collect(),
             bans: bans::LadderRule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,

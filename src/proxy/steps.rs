@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
 
+pub(crate) use super::request_facts::usually_has_body;
 use super::{
     bans::{BanMatch, find_ban},
     cors::is_preflight,
@@ -79,7 +80,7 @@ pub(crate) trait StepHost<'r> {
     /// Reads the request's body, which says how much the `checks` reserve.
     ///
     /// # Errors
-    /// The client broke the body off.
+    /// It can't be read, or the request is denied whatever it says.
     async fn read_request(
         &mut self,
         _checks: &mut Checks<'r>,
@@ -148,8 +149,8 @@ pub enum RefusedBy {
     Credential(CredentialFault),
     /// The body is longer than `max_body` allows.
     BodySize,
-    /// The client broke off its body, which is read before the decision, or was too slow.
-    BrokenBody(Box<Reply>),
+    /// The body, which is read before the decision, broke off, was too slow, or can't be read.
+    Body(Box<Reply>),
     /// The request lacks the value that identifies it for the policy of this index.
     MissingKey(usize),
     /// The policies. The outcome for the client to follow is the one with this index.
@@ -178,7 +179,7 @@ impl RefusedBy {
             Self::EarlyEnds => Reply::too_many_ended_early(),
             Self::Access { is_of_route: false, .. } => for_client(Reply::forbidden_address()),
             Self::Access { is_of_route: true, .. } => Reply::forbidden_address(),
-            Self::Listener(reply) | Self::BrokenBody(reply) => *reply,
+            Self::Listener(reply) | Self::Body(reply) => *reply,
             Self::Routing(Rejection { status, detail }) => Reply::problem(status, detail),
             Self::Ban(BanMatch { ban, rule }) => {
                 let is_cross_origin = headers.contains_key(header::ORIGIN);

@@ -89,11 +89,10 @@ impl CheckedOutConnection {
         self.meter.is_some()
     }
 
-    /// Reads a piece of the response's body for its cost.
-    pub(super) fn meter_data(&mut self, piece: &[u8]) {
-        if let Some(meter) = &mut self.meter {
-            meter.read(piece);
-        }
+    /// Reads a piece of the response's body for its cost. Returns how many bytes of it were read: less than all where they
+    /// are compressed and expand far.
+    pub(super) fn meter_data(&mut self, piece: &[u8]) -> usize {
+        self.meter.as_mut().map_or(piece.len(), |meter| meter.read(piece))
     }
 
     /// Whether the response was read to its end.

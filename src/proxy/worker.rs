@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    body_memory::BodyMemory,
     client::{ClientConnection, ClientInfo, Transport},
     connection_state::ConnectionState,
     open_exchanges::OpenExchanges,
@@ -57,6 +58,8 @@ pub struct WorkerParts<S> {
     pub sampler: TrafficSampler,
     /// The bans in force.
     pub bans: Arc<BanTable>,
+    /// The process' memory for bodies that are read before a decision.
+    pub body_memory: Arc<BodyMemory>,
     /// The process' clock.
     pub clock: WallClock,
     /// Returns memory of this thread that other threads freed.
@@ -88,6 +91,7 @@ pub struct Worker<S> {
     pub(super) reservations: Rc<PendingReservations>,
     pub(super) open_exchanges: Rc<OpenExchanges>,
     pub(super) body_room: Rc<BodyRoom>,
+    pub(super) body_memory: Arc<BodyMemory>,
     pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
@@ -112,6 +116,7 @@ impl<S> Worker<S> {
             tracer,
             sampler,
             bans,
+            body_memory,
             clock,
             reclaimer,
             config,
@@ -124,6 +129,7 @@ impl<S> Worker<S> {
             reservations: Rc::default(),
             open_exchanges: Rc::default(),
             body_room: Rc::default(),
+            body_memory,
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
@@ -152,6 +158,7 @@ impl<S> Worker<S> {
             reservations: Rc::clone(&self.reservations),
             open_exchanges: Rc::clone(&self.open_exchanges),
             body_room: Rc::clone(&self.body_room),
+            body_memory: Arc::clone(&self.body_memory),
             upstreams: self.pools.adopt(upstreams),
             sampler: Rc::clone(&self.sampler),
             recorder,

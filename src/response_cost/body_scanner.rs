@@ -59,12 +59,22 @@ impl BodyScanner {
         Ok(Self { gunzip, texts })
     }
 
-    /// Reads the next piece of the body, as the upstream sent it.
-    pub fn read(&mut self, piece: &[u8]) {
+    /// Reads the next piece of the body, as the upstream sent it. Returns how many bytes of it were read: less than all where
+    /// they are compressed and expand far. The rest comes with the next call.
+    #[must_use]
+    pub fn read(&mut self, piece: &[u8]) -> usize {
         match &mut self.gunzip {
-            None => self.texts.read(piece),
+            None => {
+                self.texts.read(piece);
+                piece.len()
+            }
             Some(gunzip) => gunzip.read(piece, |decoded| self.texts.read(decoded)),
         }
+    }
+
+    /// Bytes of the texts so far, of which the response consists.
+    pub fn text_bytes(&self) -> u64 {
+        self.texts.json().text_bytes()
     }
 
     /// The cost by the body so far. A body that cannot be decoded to its end is unusable: its last numbers are missing.

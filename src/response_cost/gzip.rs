@@ -7,10 +7,9 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 /// Bytes decoded at a time.
 const BUFFER: usize = 8 << 10;
-/// Deflate expands up to 1,032 times: a short response could keep a thread busy for long. Text expands 5 to 30 times.
-/// So a body may expand to 64 times its bytes, and 1 MiB more. Beyond, decoding stops.
-const MAX_EXPANSION: u64 = 64;
-const FREE_BYTES: u64 = 1 << 20;
+/// Deflate expands up to 1,032 times. More than so many bytes are decoded in several steps, between which others have
+/// their turn.
+const MAX_STEP: usize = 256 << 10;
 
 const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 /// Lengths of the fixed part of a header, which ends with the flags and six bytes more, and of a trailer.
@@ -30,8 +29,6 @@ pub(super) struct Gunzip {
     position: Position,
     /// The fields that this header still has.
     flags: u8,
-    /// Bytes that may still be decoded.
-    budget: u64,
     /// Whether a member has ended.
     has_member: bool,
 }
@@ -62,29 +59,31 @@ impl Gunzip {
             buffer: vec![0; BUFFER].into(),
             position: Position::Fixed(0),
             flags: 0,
-            budget: FREE_BYTES,
             has_member: false,
         }
     }
 
-    /// Whether the stream is not gzip, or expands too much. Nothing more is decoded then.
+    /// Whether the stream is not gzip. Nothing more is decoded then.
     pub(super) fn has_failed(&self) -> bool {
         self.position == Position::Failed
     }
 
-    /// Decodes `piece`, and calls `decoded` with each part of the result.
-    pub(super) fn read(&mut self, mut piece: &[u8], mut decoded: impl FnMut(&[u8])) {
-        self.budget = self.budget.saturating_add(MAX_EXPANSION.saturating_mul(piece.len() as u64));
-        while let Some((byte, rest)) = piece.split_first() {
+    /// Decodes `piece`, and calls `decoded` with each part of the result. Returns how many bytes of it were decoded: less than
+    /// all where they expand far.
+    pub(super) fn read(&mut self, piece: &[u8], mut decoded: impl FnMut(&[u8])) -> usize {
+        let (mut rest, mut written) = (piece, 0);
+        while let Some((byte, after)) = rest.split_first() {
             match self.position {
-                Position::End | Position::Failed => return,
-                Position::Body => piece = self.inflate(piece, &mut decoded),
+                Position::End | Position::Failed => return piece.len(),
+                Position::Body if written >= MAX_STEP => break,
+                Position::Body => rest = self.inflate(rest, &mut written, &mut decoded),
                 position => {
                     self.position = self.after_byte(position, *byte);
-                    piece = rest;
+                    rest = after;
                 }
             }
         }
+        piece.len() - rest.len()
     }
 
     /// The position after a byte of a header or a trailer.
@@ -135,8 +134,13 @@ impl Gunzip {
         Position::Body
     }
 
-    /// Decodes a piece of a body. Returns the bytes after the body.
-    fn inflate<'p>(&mut self, mut piece: &'p [u8], decoded: &mut impl FnMut(&[u8])) -> &'p [u8] {
+    /// Decodes a piece of a body. Returns the bytes after the body, or after this step.
+    fn inflate<'p>(
+        &mut self,
+        mut piece: &'p [u8],
+        step: &mut usize,
+        decoded: &mut impl FnMut(&[u8]),
+    ) -> &'p [u8] {
         loop {
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
             let status = self.inflate.decompress(piece, &mut self.buffer, FlushDecompress::None);
@@ -146,16 +150,16 @@ impl Gunzip {
             let is_done = piece.is_empty() && output.len() < self.buffer.len();
             let is_stuck = !is_done && read == 0 && written == 0;
             self.position = match status {
-                Ok(_) if written > self.budget || is_stuck => Position::Failed,
+                Ok(_) if is_stuck => Position::Failed,
                 Ok(Status::StreamEnd) => Position::Trailer(TRAILER),
                 Ok(_) => Position::Body,
                 Err(_) => Position::Failed,
             };
-            self.budget = self.budget.saturating_sub(written);
+            *step += output.len();
             if !self.has_failed() {
                 decoded(output);
             }
-            if is_done || self.position != Position::Body {
+            if is_done || self.position != Position::Body || *step >= MAX_STEP && !piece.is_empty() {
                 return piece;
             }
         }

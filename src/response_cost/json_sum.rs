@@ -1,45 +1,12 @@
 //! The cost of a response: a sum of numbers in its JSON.
 
-use std::fmt;
+use crate::json_path::{JsonPath, PathTree};
 
 /// The greatest number that counts.
 pub const MAX_NUMBER: u64 = 1_000_000_000;
 
-/// Bounds of a path: names, and bytes with the dots.
-const MAX_NAMES: usize = 32;
-const MAX_PATH_BYTES: usize = 256;
 /// Most paths of a sum.
 const MAX_PATHS: usize = 64;
-
-/// The place of a value in a JSON text: the names of nested objects, joined by dots, as in `usage.total_tokens`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonPath(Box<str>);
-
-impl JsonPath {
-    /// Parses names joined by dots: at most 32 names, and at most 256 bytes.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
-        if text.len() > MAX_PATH_BYTES {
-            return Err("a path has at most 256 bytes");
-        }
-        if text.split('.').count() > MAX_NAMES {
-            return Err("a path has at most 32 names");
-        }
-        if text.split('.').any(str::is_empty) {
-            return Err("a path is names joined by dots, for example usage.total_tokens");
-        }
-        Ok(Self(text.into()))
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.split('.')
-    }
-}
-
-impl fmt::Display for JsonPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A number of a JSON text, and the factor by which it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,29 +14,63 @@ pub struct JsonNumber {
     /// Its alternative paths. The last number at any of them counts.
     pub paths: Vec<JsonPath>,
     pub times: u64,
+    /// Whether the elements of an array are one stream, whose numbers are totals so far, and not each a response.
+    pub is_total: bool,
 }
 
 /// A sum of numbers of one JSON text, or of a stream of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonSum {
     numbers: Vec<JsonNumber>,
-    /// The tree of all paths. The first node is the root.
-    nodes: Vec<PathNode>,
-    /// The most bytes that JSON may take to write a name of a path.
-    longest_name: usize,
+    /// The paths of all. At their ends are indexes of numbers.
+    pub(super) paths: PathTree,
+    /// The paths of the texts that a response consists of, through objects and arrays.
+    text_paths: Vec<JsonPath>,
+    pub(super) texts: PathTree,
 }
 
-/// A name on a path.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct PathNode {
-    children: Vec<(Box<[u8]>, usize)>,
-    /// The indexes of the numbers whose paths end here.
-    numbers: Vec<usize>,
-}
+/// Texts of OpenAI's responses: of chat completions, completions, and the Responses API, whose streams repeat their texts at
+/// the end beside the usage.
+const OPENAI_TEXTS: [&str; 22] = [
+    "choices.delta.content",
+    "choices.delta.reasoning",
+    "choices.delta.reasoning_content",
+    "choices.delta.refusal",
+    "choices.delta.tool_calls.function",
+    "choices.delta.function_call",
+    "choices.message.content",
+    "choices.message.reasoning",
+    "choices.message.reasoning_content",
+    "choices.message.refusal",
+    "choices.message.tool_calls.function",
+    "choices.message.function_call",
+    "choices.delta.audio.transcript",
+    "choices.message.audio.transcript",
+    "choices.text",
+    "delta",
+    "output.content.text",
+    "output.content.refusal",
+    "output.summary.text",
+    "output.arguments",
+    "output.input",
+    "output.code",
+];
+const ANTHROPIC_TEXTS: [&str; 7] = [
+    "delta.text",
+    "delta.thinking",
+    "delta.partial_json",
+    "content_block.text",
+    "content.text",
+    "content.thinking",
+    "content.input",
+];
+const GEMINI_TEXTS: [&str; 3] = [
+    "candidates.content.parts.text",
+    "candidates.content.parts.functionCall",
+    "candidates.content.parts.executableCode",
+];
 
 impl JsonSum {
-    pub(super) const ROOT: usize = 0;
-
     /// Sums up `numbers`, which have at most 64 paths together.
     pub fn new(numbers: Vec<JsonNumber>) -> Result<Self, &'static str> {
         if numbers.iter().any(|number| number.paths.is_empty()) {
@@ -83,92 +84,63 @@ impl JsonSum {
 
     /// OpenAI: all tokens, of a chat completion or of the Responses API, whose stream has them in its last event.
     pub fn openai() -> Self {
-        Self::preset(&[&["usage.total_tokens", "response.usage.total_tokens"]])
+        Self::preset(&[&["usage.total_tokens", "response.usage.total_tokens"]], &OPENAI_TEXTS)
     }
 
     /// Anthropic: all tokens, those of its cache too. A stream begins with `message.usage`, and its later events have
     /// `usage`, whose numbers are totals so far.
     pub fn anthropic() -> Self {
-        Self::preset(&[
+        let numbers: [&[&str]; 4] = [
             &["usage.input_tokens", "message.usage.input_tokens"],
             &["usage.cache_creation_input_tokens", "message.usage.cache_creation_input_tokens"],
             &["usage.cache_read_input_tokens", "message.usage.cache_read_input_tokens"],
             &["usage.output_tokens", "message.usage.output_tokens"],
-        ])
+        ];
+        Self::preset(&numbers, &ANTHROPIC_TEXTS)
     }
 
-    /// Gemini: all tokens. In a stream, the numbers are totals so far.
+    /// Gemini: all tokens. In a stream, which may be an array, the numbers are totals so far.
     pub fn gemini() -> Self {
-        Self::preset(&[&["usageMetadata.totalTokenCount"]])
+        let mut sum = Self::preset(&[&["usageMetadata.totalTokenCount"]], &GEMINI_TEXTS);
+        sum.numbers.iter_mut().for_each(|number| number.is_total = true);
+        sum
     }
 
-    fn preset(numbers: &[&[&str]]) -> Self {
-        let paths = |paths: &&[&str]| paths.iter().map(|path| JsonPath((*path).into())).collect();
-        Self::build(numbers.iter().map(|number| JsonNumber { paths: paths(number), times: 1 }).collect())
+    fn preset(numbers: &[&[&'static str]], texts: &[&'static str]) -> Self {
+        let known =
+            |paths: &[&'static str]| paths.iter().map(|path| JsonPath::known(path)).collect::<Vec<_>>();
+        let number = |paths: &&[&'static str]| JsonNumber { paths: known(paths), times: 1, is_total: false };
+        Self::build(numbers.iter().map(number).collect()).with_texts(known(texts))
+    }
+
+    /// The same sum, which also finds the texts at these paths.
+    #[must_use]
+    pub fn with_texts(mut self, paths: Vec<JsonPath>) -> Self {
+        paths.iter().for_each(|path| self.texts.add(path, 0));
+        Self { text_paths: paths, ..self }
+    }
+
+    /// The paths of the texts that a response consists of.
+    pub fn text_paths(&self) -> &[JsonPath] {
+        &self.text_paths
     }
 
     fn build(numbers: Vec<JsonNumber>) -> Self {
-        let mut sum = Self { numbers: Vec::new(), nodes: vec![PathNode::default()], longest_name: 0 };
+        let mut tree = PathTree::default();
         for (index, number) in numbers.iter().enumerate() {
-            for path in &number.paths {
-                let end = path.names().fold(Self::ROOT, |node, name| sum.child_or_new(node, name));
-                sum.nodes[end].numbers.push(index);
-            }
+            number.paths.iter().for_each(|path| tree.add(path, index));
         }
-        Self { numbers, ..sum }
-    }
-
-    fn child_or_new(&mut self, node: usize, name: &str) -> usize {
-        if let Some(child) = self.child(node, name.as_bytes()) {
-            return child;
-        }
-        let child = self.nodes.len();
-        self.nodes.push(PathNode::default());
-        self.nodes[node].children.push((name.as_bytes().into(), child));
-        // At most `\uXXXX` for each byte.
-        self.longest_name = self.longest_name.max(6 * name.len());
-        child
+        Self { numbers, paths: tree, text_paths: Vec::new(), texts: PathTree::default() }
     }
 
     pub fn numbers(&self) -> &[JsonNumber] {
         &self.numbers
     }
 
-    /// The node below `node` that is called `name`.
-    pub(super) fn child(&self, node: usize, name: &[u8]) -> Option<usize> {
-        let children = &self.nodes[node].children;
-        children.iter().find(|(known, _)| **known == *name).map(|(_, child)| *child)
-    }
-
-    /// Whether a path goes on below `node`.
-    pub(super) fn has_children(&self, node: usize) -> bool {
-        !self.nodes[node].children.is_empty()
-    }
-
-    /// The indexes of the numbers whose paths end at `node`.
-    pub(super) fn numbers_at(&self, node: usize) -> &[usize] {
-        &self.nodes[node].numbers
-    }
-
-    /// The most bytes that JSON may take to write a name of a path.
-    pub(super) fn longest_name(&self) -> usize {
-        self.longest_name
-    }
-
     /// Adds up the numbers that were found. One that is unusable makes the sum unusable.
     pub(super) fn total(&self, found: &[FoundNumber]) -> FoundNumber {
-        let mut total = FoundNumber::Nothing;
-        for (number, found) in self.numbers.iter().zip(found) {
-            total = match (total, found) {
-                (_, FoundNumber::Unusable) => return FoundNumber::Unusable,
-                (total, FoundNumber::Nothing) => total,
-                (total, FoundNumber::Number(found)) => {
-                    let sum = total.number().unwrap_or(0);
-                    FoundNumber::Number(sum.saturating_add(found.saturating_mul(number.times)))
-                }
-            };
-        }
-        total
+        let found = self.numbers.iter().zip(found).map(|(number, found)| found.times(number.times));
+        found.fold(FoundNumber::Nothing, FoundNumber::plus)
     }
 }
 
@@ -184,6 +156,22 @@ pub enum FoundNumber {
 }
 
 impl FoundNumber {
+    /// The sum of two results. One that is unusable makes it unusable.
+    pub fn plus(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unusable, _) | (_, Self::Unusable) => Self::Unusable,
+            (Self::Nothing, found) | (found, Self::Nothing) => found,
+            (Self::Number(one), Self::Number(other)) => Self::Number(one.saturating_add(other)),
+        }
+    }
+
+    fn times(self, factor: u64) -> Self {
+        match self {
+            Self::Number(number) => Self::Number(number.saturating_mul(factor)),
+            other => other,
+        }
+    }
+
     /// Parses a number of JSON.
     pub(super) fn parse(text: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(text) else { return Self::Unusable };

@@ -7,24 +7,18 @@
 //! | `event_stream` | the fields of `text/event-stream` |
 //! | `gzip` | decodes gzip for the scanner |
 //! | `body_scanner` | the scanner of a response: its media type and its coding choose how it is read |
-//! | `request_number` | the number of a request that bounds what its response can cost |
-//! | `ask_for_usage` | edits a request so that its stream tells the cost |
 //! | `usage_event_filter` | takes the event out again that a client has not asked for |
 //!
 //! Everything here is pure: bytes in, numbers or bytes out. A scanner holds less than 64 KiB, however long and however
 //! malformed the body is.
 
-mod ask_for_usage;
 mod body_scanner;
 mod event_stream;
 mod gzip;
 mod json_scanner;
 mod json_sum;
-mod request_number;
 mod usage_event_filter;
 
-pub use ask_for_usage::ask_for_usage;
 pub use body_scanner::{BodyScanner, Unscannable, media_type};
-pub use json_sum::{FoundNumber, JsonNumber, JsonPath, JsonSum, MAX_NUMBER};
-pub use request_number::RequestNumber;
+pub use json_sum::{FoundNumber, JsonNumber, JsonSum, MAX_NUMBER};
 pub use usage_event_filter::UsageEventFilter;

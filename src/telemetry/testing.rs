@@ -63,6 +63,7 @@ pub(crate) fn config() -> Config {
             connections_per_address: 50,
             ..ClientLimits::default()
         },
+        body_memory: 128 << 20,
         reply_headers: ReplyHeaders::default(),
         forwarded: Forwarded::XForwarded,
         forward_client_certificate: ForwardClientCertificate::Off,

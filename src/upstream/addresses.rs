@@ -253,6 +253,11 @@ impl UpstreamClient {
         })
     }
 
+    /// Its address, as limits identify it.
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip
+    }
+
     /// Whether it is the client with this address of the upstream with this `table`.
     pub(super) fn is(&self, table: &Arc<AddressTable>, ip: IpAddr) -> bool {
         Arc::ptr_eq(&self.table, table) && self.address.ip == ip

@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 36] = [
+const MAY_KNOW: [(&str, &[&str]); 38] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -123,6 +123,7 @@ const MAY_KNOW: [(&str, &[&str]); 36] = [
             "peaks",
             "memory_budget",
             "http2_frames",
+            "request_values",
             "response_cost",
             "config::model",
             "telemetry",
@@ -164,7 +165,18 @@ const MAY_KNOW: [(&str, &[&str]); 36] = [
     // The configuration uses only modules that use no other module.
     (
         "config",
-        &["api_keys", "file", "jwt_keys", "address_set", "tls", "memory_budget", "response_cost", "text"],
+        &[
+            "api_keys",
+            "file",
+            "jwt_keys",
+            "address_set",
+            "tls",
+            "memory_budget",
+            "json_path",
+            "request_values",
+            "response_cost",
+            "text",
+        ],
     ),
     // Names of it, without how it is written and read; nobody else knows that.
     ("config::model", &["config"]),
@@ -177,7 +189,9 @@ const MAY_KNOW: [(&str, &[&str]); 36] = [
     ("http2_frames", &[]),
     ("memory_budget", &[]),
     // Pure: bytes in, numbers or bytes out.
-    ("response_cost", &[]),
+    ("json_path", &[]),
+    ("request_values", &["json_path"]),
+    ("response_cost", &["json_path"]),
     ("text", &[]),
 ];
 

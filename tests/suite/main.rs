@@ -22,6 +22,7 @@ mod listener;
 mod peers;
 mod programs;
 mod proxy;
+mod request_values;
 mod response_cost;
 mod store;
 mod telemetry;

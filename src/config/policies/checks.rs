@@ -6,8 +6,10 @@ use crate::config::{
         settings::{Mode, OnStoreError, Policy, PolicySettings},
     },
     reader::{Cursor, MappingCursor},
+    resolved::Config,
     store::settings::StoreSettings,
     value::rate::{CalendarUnit, Quota, Window},
+    written::format::format_size,
 };
 
 /// Warns of settings that have no effect without windows of the calendar, and of counts that start anew while Redis is away.
@@ -225,5 +227,21 @@ fn report_combinations(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>,
             "a slice of this limit is less than two units and saves no round trips",
             "set a larger slice, or remove it",
         );
+    }
+}
+
+/// Reports that `body_memory`, at `value`, can't hold the longest body that a policy reads.
+pub(in crate::config) fn check_body_memory(value: Cursor<'_>, config: &Config) {
+    let read = config.policies.iter().filter_map(|policy| Some((policy, policy.cost.of_response()?)));
+    let longest = read.filter(|(_, cost)| cost.reads_request()).max_by_key(|(_, cost)| cost.max_request);
+    if let Some((policy, cost)) = longest
+        && cost.max_request > config.body_memory / 2
+    {
+        let (name, max) = (&policy.name, format_size(cost.max_request));
+        let message =
+            format!("a client gets at most half of it, which is less than `max_request` of {name}, {max}");
+        let help =
+            format!("write at least {}, or a smaller `max_request`", format_size(cost.max_request * 2));
+        value.report(message, help);
     }
 }

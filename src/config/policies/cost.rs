@@ -8,7 +8,9 @@ use tollgate_derive::{Settings, Word};
 
 use crate::{
     config::{reader::Cursor, written::serialize},
-    response_cost::{JsonNumber, JsonPath, JsonSum, RequestNumber},
+    json_path::JsonPath,
+    request_values::{OutputBounds, background_path, usage_paths},
+    response_cost::{JsonNumber, JsonSum},
 };
 
 /// The units that a request takes.
@@ -61,6 +63,8 @@ pub struct ResponseCost {
     #[serde(skip)]
     pub body: Option<Arc<JsonSum>>,
     pub reserve: Reserve,
+    /// The most units that a request may ask for.
+    pub most: Option<u64>,
     pub missing: MissingCost,
     /// The longest request body that is read before the decision, in bytes.
     #[serde(serialize_with = "serialize::size")]
@@ -74,24 +78,43 @@ impl ResponseCost {
     /// They have too many paths.
     pub(in crate::config) fn in_body(measure: &Measure) -> Result<Option<Arc<JsonSum>>, &'static str> {
         let Measure::Sum(numbers) = measure else { return Ok(None) };
-        let in_json = numbers.iter().flat_map(|ResponseNumber { source, times }| {
-            let preset = |sum: JsonSum| sum.numbers().to_vec();
+        let (mut in_json, mut texts) = (Vec::new(), Vec::new());
+        for ResponseNumber { source, times } in numbers {
             let found = match source {
-                NumberSource::Preset { preset: Preset::OpenAi, .. } => preset(JsonSum::openai()),
-                NumberSource::Preset { preset: Preset::Anthropic, .. } => preset(JsonSum::anthropic()),
-                NumberSource::Preset { preset: Preset::Gemini, .. } => preset(JsonSum::gemini()),
-                NumberSource::Json(path) => vec![JsonNumber { paths: vec![path.clone()], times: 1 }],
+                NumberSource::Preset { preset, .. } => {
+                    let sum = preset.sum();
+                    texts.extend_from_slice(sum.text_paths());
+                    sum.numbers().to_vec()
+                }
+                NumberSource::Json(path) => {
+                    vec![JsonNumber { paths: vec![path.clone()], times: 1, is_total: false }]
+                }
                 NumberSource::Header(_) | NumberSource::Trailer(_) => Vec::new(),
             };
-            found.into_iter().map(move |number| JsonNumber { times: number.times * times, ..number })
-        });
-        let in_json: Vec<JsonNumber> = in_json.collect();
-        if in_json.is_empty() { Ok(None) } else { JsonSum::new(in_json).map(|sum| Some(Arc::new(sum))) }
+            in_json
+                .extend(found.into_iter().map(|number| JsonNumber { times: number.times * times, ..number }));
+        }
+        if in_json.is_empty() {
+            return Ok(None);
+        }
+        JsonSum::new(in_json).map(|sum| Some(Arc::new(sum.with_texts(texts))))
     }
 
-    /// Whether the request's body is read before the decision.
+    /// Whether the request's body is received before the decision.
     pub fn reads_request(&self) -> bool {
-        self.reserve.number.is_some() || self.reserve.prompt || self.asks()
+        self.reads_members() || self.reserve.prompt
+    }
+
+    /// Whether members of the request's body are read.
+    pub fn reads_members(&self) -> bool {
+        self.reserve.bounds.is_some() || self.asks()
+    }
+
+    /// The paths of these members.
+    pub fn asked_paths(&self) -> impl Iterator<Item = &JsonPath> {
+        let of_usage = if self.asks() { usage_paths() } else { &[] };
+        let background = self.is_of_openai().then(background_path);
+        self.reserve.bounds.iter().flat_map(OutputBounds::paths).chain(of_usage).chain(background)
     }
 
     /// Whether OpenAI's streams are asked for their usage.
@@ -101,8 +124,19 @@ impl ResponseCost {
 
     /// Whether the units are tokens of a language model, of which about four bytes make one.
     pub fn counts_tokens(&self) -> bool {
-        self.reserve.prompt
-            || self.numbers().iter().any(|number| matches!(number.source, NumberSource::Preset { .. }))
+        self.reserve.prompt || self.has_preset()
+    }
+
+    /// Whether OpenAI's tokens are counted.
+    pub fn is_of_openai(&self) -> bool {
+        let is_openai =
+            |source: &NumberSource| matches!(source, NumberSource::Preset { preset: Preset::OpenAi, .. });
+        self.numbers().iter().any(|number| is_openai(&number.source))
+    }
+
+    /// Whether a provider's tokens are counted.
+    pub fn has_preset(&self) -> bool {
+        self.numbers().iter().any(ResponseNumber::is_of_preset)
     }
 
     /// Whether the header of the response tells the whole cost.
@@ -137,6 +171,12 @@ pub struct ResponseNumber {
     #[serde(flatten)]
     pub source: NumberSource,
     pub times: u64,
+}
+
+impl ResponseNumber {
+    pub fn is_of_preset(&self) -> bool {
+        matches!(self.source, NumberSource::Preset { .. })
+    }
 }
 
 /// Where a response has a number.
@@ -178,21 +218,42 @@ pub enum Preset {
     Gemini,
 }
 
+impl Preset {
+    /// The tokens of its responses.
+    fn sum(self) -> JsonSum {
+        match self {
+            Self::OpenAi => JsonSum::openai(),
+            Self::Anthropic => JsonSum::anthropic(),
+            Self::Gemini => JsonSum::gemini(),
+        }
+    }
+}
+
 /// What is taken until the response tells the cost.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Reserve {
-    /// Paths in the request's JSON: the first that is there has the number.
+    /// Paths in the request's JSON: the greatest number at any of them counts.
     #[serde(serialize_with = "serialize::displayed_each")]
     pub json: Vec<JsonPath>,
-    /// The number at these paths.
+    /// The numbers at these paths.
     #[serde(skip)]
-    pub number: Option<RequestNumber>,
+    pub bounds: Option<OutputBounds>,
     /// Without such a number.
     pub default: u64,
     pub max: u64,
     /// Whether a quarter of the request's bytes is added.
     #[serde(serialize_with = "prompt")]
     pub prompt: bool,
+}
+
+/// `max` where it is not set.
+pub(in crate::config) const UNLIMITED: u64 = 1_000_000_000;
+
+impl Reserve {
+    /// The units of a request of which nothing is known: `max`, or without one `default`.
+    pub fn of_unknown(&self) -> u64 {
+        if self.max < UNLIMITED { self.max } else { self.default }
+    }
 }
 
 fn prompt<S: Serializer>(is_estimated: &bool, to: S) -> Result<S::Ok, S::Error> {
@@ -227,6 +288,7 @@ impl Serialize for MissingCost {
     With("response", "reserve"),
     With("reserve", "response"),
     With("missing", "response"),
+    With("most", "response"),
     With("max_request", "response")
 ))]
 pub(in crate::config) struct CostSettings<'t> {
@@ -258,9 +320,13 @@ pub(in crate::config) struct CostSettings<'t> {
     #[setting(either(word("reserved"), count = "0..=1000000000"), default = "reserved", example = "0")]
     #[setting(beside = "response: openai, reserve: 1000")]
     pub(in crate::config) missing: Option<Cursor<'t>>,
-    /// The longest request body that is read before the decision, for `reserve.json` and `ask`. Longer ones count as
-    /// requests without a number.
-    #[setting(size = "1KiB..=16MiB", default = "1MiB", example = "4MiB")]
+    /// The most units that a request may ask for by `reserve`. One that asks for more gets 400: it would never be worth
+    /// another try.
+    #[setting(count = "1..=1000000000", unset = "a request may ask for any number", example = "8000")]
+    #[setting(beside = "response: openai, reserve: { json: max_tokens, default: 1000 }")]
+    pub(in crate::config) most: Option<Cursor<'t>>,
+    /// The longest request body that is read before the decision, for `reserve.json` and `ask`. A longer one gets 413.
+    #[setting(size = "1KiB..=64MiB", default = "16MiB", example = "4MiB", see = ["body_memory"])]
     #[setting(beside = "response: openai, reserve: 1000")]
     pub(in crate::config) max_request: Option<Cursor<'t>>,
 }
@@ -307,8 +373,8 @@ pub(in crate::config) struct ResponseNumberSettings<'t> {
     sample = "json: max_tokens, default: 1000"
 )]
 pub(in crate::config) struct ReserveSettings<'t> {
-    /// Names that lead to the number in the request's JSON. Of several, the first that is there counts. It is multiplied
-    /// by `n` or `candidateCount`, the number of answers.
+    /// Names that lead to the number in the request's JSON. Of several, the greatest counts. It is multiplied by `n`,
+    /// `best_of` or `candidateCount`, the number of answers, and by the length of a `prompt` that is a list.
     #[setting(either(text = JSON_PATH, list(text = JSON_PATH, SomeUnique)), unset = "`default` alone")]
     #[setting(example = "[max_completion_tokens, max_tokens]", beside = "default: 1000")]
     pub(in crate::config) json: Option<Cursor<'t>>,

@@ -17,7 +17,7 @@ use crate::{
         settings::{Read, opened},
         value::{Invalid, MAX_BYTES, MAX_LIMIT, choice, field_name, json_path, number, rate::Quota, size},
     },
-    response_cost::RequestNumber,
+    request_values::OutputBounds,
 };
 
 /// The largest cost with `sliding_log`, which stores each unit by itself.
@@ -111,7 +111,7 @@ pub(in crate::config) fn never_admitted((most, setting): (u64, &str)) -> Invalid
 /// Reports settings of a cost in a header beside a cost in the response.
 fn report_mixed(mapping: &MappingCursor<'_>, settings: &CostSettings<'_>) {
     let (of_header, of_response) =
-        (["header", "default", "max"], ["response", "reserve", "missing", "max_request"]);
+        (["header", "default", "max"], ["response", "reserve", "missing", "most", "max_request"]);
     let (others, help) = match (settings.header, settings.response) {
         (_, Some(_)) => (of_header.as_slice(), "the response tells the cost; remove it"),
         (Some(_), None) => (of_response.as_slice(), "a header of the request tells the cost; remove it"),
@@ -132,7 +132,9 @@ fn report_mixed(mapping: &MappingCursor<'_>, settings: &CostSettings<'_>) {
 fn response_cost(settings: &CostSettings<'_>) -> Option<ResponseCost> {
     let measure = measure(settings.response?);
     let counts_bytes = settings.response.and_then(Cursor::scalar) == Some(BYTES);
-    let reserve = settings.reserve.and_then(|value| reserve(value, counts_bytes));
+    let has_preset =
+        matches!(&measure, Some(Measure::Sum(numbers)) if numbers.iter().any(ResponseNumber::is_of_preset));
+    let reserve = settings.reserve.and_then(|value| reserve(value, counts_bytes, has_preset));
     let missing = match settings.missing {
         None => Some(MissingCost::Reserved),
         Some(value) => value.parse(|text| match text {
@@ -144,7 +146,7 @@ fn response_cost(settings: &CostSettings<'_>) -> Option<ResponseCost> {
         }),
     };
     let max_request =
-        settings.max_request.map_or(Some(1 << 20), |value| value.parse(size(1 << 10..=16 << 20)));
+        settings.max_request.map_or(Some(16 << 20), |value| value.parse(size(1 << 10..=64 << 20)));
     let measure = measure?;
     let body = match ResponseCost::in_body(&measure) {
         Ok(body) => body,
@@ -153,7 +155,26 @@ fn response_cost(settings: &CostSettings<'_>) -> Option<ResponseCost> {
             return None;
         }
     };
-    Some(ResponseCost { measure, body, reserve: reserve?, missing: missing?, max_request: max_request? })
+    let reserve = reserve?;
+    let most = match settings.most {
+        None => None,
+        Some(value) => Some(most(value, &reserve)?),
+    };
+    Some(ResponseCost { measure, body, reserve, most, missing: missing?, max_request: max_request? })
+}
+
+/// The most units that a request may ask for.
+fn most(value: Cursor<'_>, reserve: &Reserve) -> Option<u64> {
+    let most = value.parse(number(1..=MAX_LIMIT))?;
+    if reserve.bounds.is_none() && !reserve.prompt {
+        let help = "such as `reserve: { json: max_tokens, default: 1000 }`; or remove `most`".to_owned();
+        value.report("no request tells how much it reserves", help);
+    }
+    if reserve.default > most {
+        let help = format!("write at least {}, or a smaller `default`", reserve.default);
+        value.report("is less than what a request without a number reserves", help);
+    }
+    Some(most)
 }
 
 /// What of a response is its cost.
@@ -193,6 +214,7 @@ fn measure(value: Cursor<'_>) -> Option<Measure> {
 
 /// Of one cost.
 const MAX_NUMBERS: usize = 16;
+const MAX_BOUNDS: usize = 16;
 
 fn response_number(item: Cursor<'_>) -> Option<ResponseNumber> {
     let mut mapping = opened::<ResponseNumberSettings<'_>>(item)?;
@@ -226,8 +248,8 @@ fn response_number(item: Cursor<'_>) -> Option<ResponseNumber> {
     Some(ResponseNumber { source: source?, times })
 }
 
-fn reserve(value: Cursor<'_>, counts_bytes: bool) -> Option<Reserve> {
-    let fixed = |units| Reserve { json: Vec::new(), number: None, default: units, max: units, prompt: false };
+fn reserve(value: Cursor<'_>, counts_bytes: bool, has_preset: bool) -> Option<Reserve> {
+    let fixed = |units| Reserve { json: Vec::new(), bounds: None, default: units, max: units, prompt: false };
     if value.scalar().is_some() {
         return value
             .parse(|text| match counts_bytes {
@@ -255,13 +277,11 @@ fn reserve(value: Cursor<'_>, counts_bytes: bool) -> Option<Reserve> {
             paths
         }
     };
-    let number = match RequestNumber::new(paths.clone()) {
-        Ok(number) => (!paths.is_empty()).then_some(number),
-        Err(reason) => {
-            json.unwrap_or(value).report(reason, "remove some".to_owned());
-            None
-        }
-    };
+    if paths.len() > MAX_BOUNDS {
+        let message = format!("a request is asked for at most {MAX_BOUNDS} numbers");
+        json.unwrap_or(value).report(message, "remove some".to_owned());
+    }
+    let bounds = (!paths.is_empty()).then(|| OutputBounds::new(&paths, has_preset));
     if let Some(prompt) = prompt {
         prompt.parse(choice(&[("estimate", ())]))?;
     }
@@ -269,5 +289,5 @@ fn reserve(value: Cursor<'_>, counts_bytes: bool) -> Option<Reserve> {
     if default > max {
         value.report("`default` is larger than `max`", None);
     }
-    Some(Reserve { json: paths, number, default, max, prompt: prompt.is_some() })
+    Some(Reserve { json: paths, bounds, default, max, prompt: prompt.is_some() })
 }

@@ -1,7 +1,7 @@
 //! Names: of policies, upstreams, routes, keys in Redis, claims.
 
 use super::Invalid;
-use crate::response_cost::JsonPath;
+use crate::json_path::JsonPath;
 
 /// Reads a name that something outside has given: a claim, an issuer.
 pub(in crate::config) fn printable_text(text: &str) -> Result<String, Invalid> {

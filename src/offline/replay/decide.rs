@@ -28,7 +28,7 @@ use crate::{
         explain::assume_host,
         steps::{
             CheckInputs, Checks, CorsResponse, LeaseTokens, RefusedBy, RequestContext, RequestFacts,
-            SkipReason, StepHost, VariantRef, admit, distinct_detail, find,
+            SkipReason, StepHost, VariantRef, admit, distinct_detail, find, usually_has_body,
         },
     },
     router::Target,
@@ -218,6 +218,7 @@ impl<'r, S: Store> Replay<'r, S> {
             certificate: None,
             listener: None,
             body_length: None,
+            has_body: usually_has_body(&logged.request.method),
             bans: None,
         };
         let mut replayed = Replayed {
@@ -254,7 +255,7 @@ impl<'r, S: Store> Replay<'r, S> {
                 | RefusedBy::Ban(_)
                 | RefusedBy::Credential(_)
                 | RefusedBy::BodySize
-                | RefusedBy::BrokenBody(_)
+                | RefusedBy::Body(_)
                 | RefusedBy::Store,
             ) => ReplayedVerdict::Refused,
             None if logged.progress == LoggedProgress::Unchecked => ReplayedVerdict::Unchecked,

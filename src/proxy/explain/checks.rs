@@ -146,6 +146,7 @@ pub(super) fn skipped(
     let (verdict, because) = match why {
         SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflight requests are not counted".to_owned()),
         SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {}", of.shown())),
+        SkipReason::NoBody => (CheckVerdict::Exempt, "a request without a body costs no tokens".to_owned()),
         SkipReason::Usage => {
             (CheckVerdict::Exempt, "the usage of limits is shown, and takes nothing from them".to_owned())
         }

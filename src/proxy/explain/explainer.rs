@@ -25,7 +25,7 @@ use crate::{
         outcome::{Outcomes, tightest},
         placeholders::PlaceholderValues,
         request_context::{FoundRoute, RequestContext},
-        request_facts::RequestFacts,
+        request_facts::{RequestFacts, usually_has_body},
         reservation::LeaseTokens,
         route_reply::{LocalReply, ReplyOrigin, location},
         rules::Rules,
@@ -72,6 +72,7 @@ pub async fn explain<S: Store>(
         certificate: certificate.as_ref(),
         listener: listener.or(assumed_listener.as_ref().map(|_| likely)),
         body_length: length.and_then(|length| length.to_str().ok()?.parse().ok()),
+        has_body: length.is_some() || usually_has_body(&request.method),
         bans: Some(bans),
     };
     let (client, why_address) = identity::address(rules, &facts);
@@ -302,7 +303,7 @@ impl<S: Store> Explainer<'_, S> {
                 (ExplainedVerdict::Refused, because.unwrap_or_default())
             }
             // Only real requests are refused for the first two reasons, and replayed ones for the others.
-            RefusedBy::EarlyEnds | RefusedBy::BrokenBody(_) | RefusedBy::Log | RefusedBy::UnknownListener => {
+            RefusedBy::EarlyEnds | RefusedBy::Body(_) | RefusedBy::Log | RefusedBy::UnknownListener => {
                 (ExplainedVerdict::Refused, String::new())
             }
         }

@@ -331,6 +331,19 @@ impl ReservationGuard {
         self.completed();
     }
 
+    /// The client has gone, and nobody waits for the response any longer: it costs what the request asks for, or else the
+    /// most that one reserves.
+    pub(in crate::proxy) fn left_unknown(&self) {
+        for cost in self.0.costs.iter().filter(|cost| cost.charge().is_none()) {
+            if let Measure::Sum(_) = cost.settings.measure {
+                let asked = Some(self.max_output()).filter(|asked| *asked != u64::MAX);
+                let units = asked.unwrap_or(cost.settings.reserve.of_unknown()).max(cost.reserved);
+                let units = units.min(cost.reserved.saturating_add(cost.max_excess));
+                cost.set_charge(Charge { units, missing: Some(MissingReason::NoNumber) });
+            }
+        }
+    }
+
     /// Bytes have passed that take more units of one of the costs.
     pub(in crate::proxy) fn costs_more(&self) {
         self.0.set(self.0.stage.get());

@@ -30,6 +30,8 @@ pub enum Refusal {
     /// Its body is longer than `max_body`.
     BodyTooLarge,
     UriTooLong,
+    /// Its body has a coding or a content type with which it can't be read before the decision.
+    MediaType,
     /// Its `Expect` is not `100-continue`.
     Expectation,
     /// Its head is longer than `client_limits.header_size`, or has more fields than `client_limits.headers`.
@@ -60,6 +62,7 @@ impl Refusal {
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
+            Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,

@@ -100,6 +100,7 @@ fn smallest() -> Config {
             ..Route::new("/*", PathPattern::Prefix("/".to_owned()))
         }],
         client_limits: ClientLimits::default(),
+        body_memory: 128 << 20,
         reply_headers: ReplyHeaders::default(),
         forwarded: Forwarded::XForwarded,
         forward_client_certificate: ForwardClientCertificate::Off,
@@ -263,6 +264,7 @@ method_override: allow
 trailers: pass
 early_hints: pass
 client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s }, max_body: 1MiB }
+body_memory: 64MiB
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 forward_client_certificate: client-cert-chain
@@ -613,6 +615,7 @@ fn every_setting_is_read() {
             max_body: 1 << 20,
             ..ClientLimits::default()
         },
+        body_memory: 64 << 20,
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,
         forward_client_certificate: ForwardClientCertificate::ClientCertChain,

@@ -89,6 +89,7 @@ const BEYOND: [(&str, &[&str]); 6] = [
             "api_keys_missing",
             "api_keys_without_keys",
             "bans_of_users",
+            "body_memory",
             "credentials_required",
             "listeners_without_names",
             "policy_named_api_keys",

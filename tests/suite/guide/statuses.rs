@@ -152,6 +152,7 @@ fn every_status_of_a_refusal_is_in_the_catalogue() {
         ("REQUEST_TIMEOUT", "408"),
         ("PAYLOAD_TOO_LARGE", "413"),
         ("URI_TOO_LONG", "414"),
+        ("UNSUPPORTED_MEDIA_TYPE", "415"),
         ("EXPECTATION_FAILED", "417"),
         ("REQUEST_HEADER_FIELDS_TOO_LARGE", "431"),
         ("NOT_IMPLEMENTED", "501"),

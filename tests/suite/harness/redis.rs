@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread::sleep,
+    time::Duration,
 };
 
 use bb8_redis::redis::{Parser, RedisResult, Value, cmd};
@@ -86,6 +88,8 @@ impl Redis {
                 return redis;
             }
             eprint!("{}", fs::read_to_string(redis.log()).unwrap_or_default());
+            // A machine that is busy may refuse a process for a moment.
+            sleep(Duration::from_millis(300));
         }
         panic!("redis-server does not start (Debian package redis-server)");
     }

@@ -14,8 +14,8 @@ use std::{
 use crate::{
     app::handover::{Service, start},
     harness::{
-        Client, Config, Conn, Deployment, Latch, Origin, Redis, Relay, Tollgate, becomes, eventually, get,
-        on_own_servers, on_topologies,
+        Client, Config, Conn, Deployment, Latch, Origin, Redis, Relay, Tollgate, becomes, eventually,
+        on_own_servers, on_topologies, request,
     },
 };
 
@@ -84,8 +84,8 @@ impl Plan {
     fn request(&self) -> String {
         let Self { number, limit: (route, customer), fate, tokens, first_event } = self;
         format!(
-            "GET /{route} HTTP/1.1\r\nhost: a\r\nx-number: {number}\r\nx-customer: {customer}\r\nx-fate: {fate:?}\r\n\
-             x-tokens: {tokens}\r\nx-first-event: {first_event}\r\n\r\n"
+            "POST /{route} HTTP/1.1\r\nhost: a\r\nx-number: {number}\r\nx-customer: {customer}\r\nx-fate: {fate:?}\r\n\
+             x-tokens: {tokens}\r\nx-first-event: {first_event}\r\ncontent-length: 2\r\n\r\n{{}}"
         )
     }
 
@@ -139,11 +139,12 @@ fn serve(conn: &mut Conn, gates: &Mutex<Gates>) -> std::io::Result<()> {
     const HEAD: &str =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     while let Some(head) = conn.head()? {
+        conn.skip_body(&head)?;
         let Gates { early, end, arrived } = gates.lock().unwrap().clone();
         arrived.lock().unwrap().insert(value(&head, "x-number").parse().unwrap());
         let fate = value(&head, "x-fate");
         let length: usize = value(&head, "x-first-event").parse().unwrap();
-        let first = chunk(&format!("data: {{\"text\":\"{}\"}}\n\n", "x".repeat(length - 19)));
+        let first = chunk(&event(length));
         let usage =
             chunk(&format!("data: {{\"usage\":{{\"total_tokens\":{}}}}}\n\n", value(&head, "x-tokens")));
         match fate {
@@ -305,6 +306,11 @@ impl Site {
     }
 }
 
+/// An event with so many letters of text.
+fn event(letters: usize) -> String {
+    format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(letters))
+}
+
 /// Asks for a stream, and reads what comes before its gate. `None`: it was denied, or costs nothing. The client of one that is left is
 /// `None`.
 fn begin(mut client: Client, plan: Plan) -> Option<Option<Client>> {
@@ -315,7 +321,7 @@ fn begin(mut client: Client, plan: Plan) -> Option<Option<Client>> {
         assert!(expected.contains(&head.status), "{head:?}");
         return None;
     }
-    assert_eq!(client.chunk().unwrap().unwrap().len(), plan.first_event);
+    assert_eq!(client.chunk().unwrap().unwrap().len(), event(plan.first_event).len());
     match plan.fate {
         Fate::ClientLeaves => client.reset(),
         _ => return Some(Some(client)),
@@ -704,7 +710,8 @@ fn costs_of_requests_that_the_fallback_decided_are_settled_in_it() {
             let mut client = Client::connect(both[0].address);
             assert_eq!(client.send(plan.request()).reply().status, 200);
             becomes((tokens, Some(tokens)), || (tokens, used(&both[0], route, customer)));
-            let status = get(both[0].address, &format!("/{route}"), &fields(customer)).status;
+            let status =
+                request(both[0].address, "POST", &format!("/{route}"), &fields(customer), b"{}").status;
             // Each of the instances has half of the limit.
             assert_eq!(status, if tokens == 0 { 200 } else { 429 }, "{route}: {tokens}");
         }

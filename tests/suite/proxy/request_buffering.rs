@@ -1,9 +1,9 @@
 //! `request_buffering`: a small body is received before a connection to the upstream is taken.
 
-use std::time::Duration;
+use std::{thread::sleep, time::Duration};
 
 use super::{assert_problem, before};
-use crate::harness::{Client, Config, Origin, Tollgate, eventually};
+use crate::harness::{Client, Config, Origin, Tollgate, becomes, eventually};
 
 #[test]
 fn a_small_body_that_trickles_takes_no_connection_until_it_is_there() {
@@ -43,23 +43,11 @@ fn bodies_that_never_come_do_not_take_all_memory() {
 }
 
 /// Bodies that are read for a cost: `max_tokens`, of a million, is reserved.
-#[test]
-fn bodies_that_never_come_leave_room_for_the_numbers_of_other_clients() {
-    const NUMBERS: &str = "POST /numbers HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
-    let origin = Origin::start(|conn| {
-        while let Some(head) = conn.head()? {
-            if !head.contains("x-whole") {
-                conn.closed();
-                return Ok(());
-            }
-            conn.body(&head)?;
-            conn.answer("200 OK", &[], b"")?;
-        }
-        Ok(())
-    });
-    let tollgate = Tollgate::start(Config::yaml(format!(
+fn reading(origin: &Origin, body_memory: &str) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
         "
-{PATIENT}upstreams:
+{PATIENT}body_memory: {body_memory}
+upstreams:
   streamed: {{ endpoints: [\"http://{0}\"], request_buffering: 0 }}
   buffered: {{ endpoints: [\"http://{0}\"], request_buffering: 1MiB }}
 policies:
@@ -70,11 +58,25 @@ routes:
   - {{ path: /*, upstream: buffered }}
 ",
         origin.address
-    )));
+    )))
+}
+
+const NUMBERS: &str = "POST /numbers HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+
+#[test]
+fn bodies_that_never_come_leave_memory_for_those_of_other_clients() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.body(&head)?;
+            conn.answer("200 OK", &[], b"")?;
+        }
+        Ok(())
+    });
+    let tollgate = reading(&origin, "32MiB");
     let ask = |last: u8| {
         let mut client = Client::connect_from([127, 0, 0, last].into(), tollgate.address);
         client.send(format!(
-            "{NUMBERS}x-whole: yes\r\ntransfer-encoding: chunked\r\n\r\n11\r\n{{\"max_tokens\": 7}}\r\n0\r\n\r\n"
+            "{NUMBERS}transfer-encoding: chunked\r\n\r\n11\r\n{{\"max_tokens\": 7}}\r\n0\r\n\r\n"
         ));
         let reply = client.reply();
         assert_eq!(reply.status, 200);
@@ -86,13 +88,17 @@ routes:
         client.send(format!("{NUMBERS}content-length: 1048576\r\n\r\n{{"));
         client
     };
+    let refused = || tollgate.metric("tollgate_requests_total{route=\"/numbers\",status=\"5xx\"}") as u64;
     let mut held: Vec<_> = (0..20).map(|_| trickle(2)).collect();
-    eventually("an address gets half of the room", || origin.heads().len() == 4);
-    assert_eq!(ask(3), 1_000_000 - 7);
-    // The others of the first ask for all that is left to them.
+    assert_eq!(ask(3), 1_000_000 - 7, "while the others wait");
+    becomes(4, refused);
+    // Another address gets half of the rest.
     held.extend((0..20).map(|_| trickle(4)));
-    eventually("the next gets half of the rest", || origin.heads().len() == 4 + 1 + 12);
     assert_eq!(ask(5), 1_000_000 - 7);
+    becomes(4 + 12, refused);
+    let mut late = trickle(4);
+    let reply = late.reply();
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
     drop(held);
     // Small bodies of the same worker leave room as well.
     let _small: Vec<_> = (0..40)
@@ -103,6 +109,44 @@ routes:
         })
         .collect();
     assert_eq!(ask(7), 1_000_000 - 7);
+}
+
+#[test]
+fn a_body_waits_until_those_before_it_are_freed() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.pause()?;
+            conn.body(&head)?;
+            conn.answer("200 OK", &[], b"")?;
+        }
+        Ok(())
+    });
+    let tollgate = reading(&origin, "64MiB");
+    let body = format!("{{\"max_tokens\":7,\"x\":\"{}\"}}", "x".repeat(14 << 20));
+    // The upstream takes none of them yet. A client gets half of the memory: two of them.
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = Client::connect(tollgate.address);
+            client.send(format!("{NUMBERS}content-length: {}\r\n\r\n", body.len()));
+            client
+        })
+        .collect();
+    for client in &mut clients[..2] {
+        client.send(&body);
+    }
+    becomes(2, || origin.heads().len());
+    let mut third = clients.pop().unwrap();
+    let sending = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| third.send(&body).reply().status);
+        sleep(Duration::from_millis(300));
+        assert_eq!(origin.heads().len(), 2);
+        origin.resume();
+        origin.resume();
+        origin.resume();
+        sent.join().unwrap()
+    });
+    assert_eq!(sending, 200);
+    assert!(clients.iter_mut().all(|client| client.reply().status == 200));
 }
 
 #[test]

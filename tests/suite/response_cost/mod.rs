@@ -1,8 +1,6 @@
 //! The costs that responses tell, found in their bodies however they arrive.
 
-mod ask_for_usage;
 mod providers;
-mod request_number;
 mod scanner;
 mod usage_event_filter;
 
@@ -36,8 +34,15 @@ fn scan<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
 ) -> FoundNumber {
     let mut scanner = scanner(sum, content_type, coding).unwrap();
-    pieces.into_iter().for_each(|piece| scanner.read(piece));
+    pieces.into_iter().for_each(|piece| read_all(&mut scanner, piece));
     scanner.found()
+}
+
+/// Reads a piece, step by step where it expands far.
+fn read_all(scanner: &mut BodyScanner, mut piece: &[u8]) {
+    while !piece.is_empty() {
+        piece = &piece[scanner.read(piece)..];
+    }
 }
 
 fn gzip(body: &[u8]) -> Vec<u8> {

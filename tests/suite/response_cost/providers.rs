@@ -230,7 +230,7 @@ fn a_stream_tells_what_it_cost_so_far() {
     let mut scanner = super::scanner(&sum, EVENTS, None).unwrap();
     let mut told = Vec::new();
     for event in ANTHROPIC_STREAM.split_inclusive("\n\n") {
-        scanner.read(event.as_bytes());
+        super::read_all(&mut scanner, event.as_bytes());
         told.push(scanner.found());
     }
     told.dedup();

@@ -214,6 +214,8 @@ const COMPLETIONS: &str = "/v1/chat/completions";
 const MODEL: &str = "python3 model.py";
 /// Of 32 bytes, which are 8 tokens by the estimate.
 const ASKS_400: &str = r#"{"max_tokens":400,"messages":[]}"#;
+/// The beginning of a response whose text follows.
+const TEXT: &str = r#"{"choices":[{"message":{"content":""#;
 const USED_7: (&str, &str) = ("x-body", r#"{"usage":{"total_tokens":7}}"#);
 
 #[test]
@@ -286,12 +288,14 @@ fn tokens_are_charged_as_the_page_says() {
     becomes(used + 7, || task.used("tokens", "customer:acme"));
     eventually("it is logged", || task.tollgate.stdout().last().is_some_and(|line| line.contains(":499,")));
     // And within it: with a prompt of 8 tokens, and at most 400 of output.
-    assert_eq!(request.costs_if_left("{", 99), [408, 408]);
-    assert_eq!(request.costs_if_left("{", 7_999), [408, 408]);
+    assert_eq!(request.costs_if_left(TEXT, 99), [408, 408]);
+    assert_eq!(request.costs_if_left(TEXT, 8_000), [408, 408]);
     // Without `max_tokens`, and with a prompt of 3.
     let request = task.request("KEY", COMPLETIONS, r#"{"messages":[]}"#);
-    assert_eq!(request.costs_if_left("{", 99), [1_003, 1_003]);
-    assert_eq!(request.costs_if_left("{", 7_999), [1_003, 2_003]);
+    assert_eq!(request.costs_if_left(TEXT, 99), [1_003, 1_003]);
+    assert_eq!(request.costs_if_left(TEXT, 8_000), [1_003, 2_003]);
+    // What is no text of a response counts for nothing.
+    assert_eq!(request.costs_if_left("{", 8_000), [1_003, 1_003]);
     let nobody = nobody().to_string();
     task.restart("prompt: estimate", &[LOG, ("127.0.0.1:3000", &nobody)]);
     assert_eq!(task.request("KEY", COMPLETIONS, ASKS_400).costs(&[]), [408, 0]);

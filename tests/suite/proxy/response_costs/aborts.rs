@@ -1,5 +1,7 @@
 //! Clients that leave before the end of their response: that is no way around the limit.
 
+use std::{thread::sleep, time::Duration};
+
 use super::{
     EVENTS, answer_cost, chunk, chunked_head, left_in, logged, one_policy, path_of, settles, start, units,
     used, whole,
@@ -81,7 +83,7 @@ fn a_long_response_is_read_to_its_number_when_the_client_has_left() {
         while let Some(head) = conn.head()? {
             conn.pause()?;
             conn.send(&chunked_head(&format!("content-type: {EVENTS}\r\n")))?;
-            let event = format!("data: {{\"text\":\"{}\"}}\n\n", "x".repeat(1_000));
+            let event = event(1_000);
             for _ in 0..400 {
                 conn.send(&chunk(&event))?;
             }
@@ -94,10 +96,13 @@ fn a_long_response_is_read_to_its_number_when_the_client_has_left() {
         Ok(())
     });
     let tollgate = start(None, origin.address, &one_policy(1_000_000, "response: openai, reserve: 100"));
-    // 400 events of 1019 bytes pass before it breaks off.
-    for (nth, (path, costs)) in [("/whole", 5_000), ("/broken", 101_900)].into_iter().enumerate() {
+    // 400 events with 1000 letters pass before it breaks off.
+    for (nth, (path, costs)) in [("/whole", 5_000), ("/broken", 100_000)].into_iter().enumerate() {
         let mut client = Client::connect(tollgate.address);
-        client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-user: {}\r\n\r\n", &path[1..]));
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nhost: a\r\nx-user: {}\r\ncontent-length: 2\r\n\r\n{{}}",
+            &path[1..]
+        ));
         becomes(nth + 1, || origin.heads().len());
         client.reset();
         becomes(nth + 1, || missed(&tollgate));
@@ -108,22 +113,26 @@ fn a_long_response_is_read_to_its_number_when_the_client_has_left() {
     }
 }
 
-/// Sends a head and so many bytes of events as the path says, and then nothing.
+/// An event with so many letters of text.
+fn event(letters: usize) -> String {
+    format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(letters))
+}
+
+/// Sends a head and so many letters of text as the path says, and then nothing.
 fn stalling() -> Origin {
     Origin::start(|conn| {
         let head = conn.head()?.unwrap();
         conn.skip_body(&head)?;
         conn.send(&chunked_head(&format!("content-type: {EVENTS}\r\n")))?;
-        let length: usize = path_of(&head)[1..].parse().unwrap();
-        conn.send(&chunk(format!("{}\n\n", "x".repeat(length - 2))))?;
+        conn.send(&chunk(event(path_of(&head)[1..].parse().unwrap())))?;
         conn.closed();
         Ok(())
     })
 }
 
-/// Bytes of the response, those of the request, and what they cost with a reservation of 100.
+/// Letters of the response, bytes of the request, and what they cost with a reservation of 100.
 const STREAMS: [(usize, usize, u64); 5] =
-    [(2, 1, 100), (400, 3, 100), (404, 0, 101), (100, 400, 125), (40_000, 8_001, 12_000)];
+    [(2, 1, 100), (400, 3, 100), (404, 1, 101), (100, 400, 100), (40_000, 8_001, 10_000)];
 
 fn a_client_that_leaves_amid_a_stream_pays_for_the_part_that_passed(redis: Option<&Deployment>) {
     let origin = stalling();
@@ -137,7 +146,7 @@ fn a_client_that_leaves_amid_a_stream_pays_for_the_part_that_passed(redis: Optio
         ));
         assert_eq!(client.head().status, 200);
         let mut received = 0;
-        while received < passed {
+        while received < event(passed).len() {
             received += client.chunk().unwrap().unwrap().len();
         }
         client.reset();
@@ -173,7 +182,7 @@ fn a_client_of_http2_that_leaves_amid_a_stream_pays_for_the_part_that_passed(red
             assert_eq!(left_in(head.headers()["ratelimit"].to_str().unwrap()), 999_900);
             let mut stream = head.into_body();
             let mut received = 0;
-            while received < passed {
+            while received < event(passed).len() {
                 let data = stream.data().await.unwrap().unwrap();
                 received += data.len();
                 stream.flow_control().release_capacity(data.len()).unwrap();
@@ -210,11 +219,55 @@ fn a_faulty_number_of_a_stream_that_is_left_costs_one_limit_more_at_most() {
     let tollgate = start(None, origin.address, &one_policy(1_000, "response: anthropic, reserve: 300"));
     for path in ["/whole", "/left"] {
         let mut client = Client::connect(tollgate.address);
-        client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-user: {}\r\n\r\n", &path[1..]));
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nhost: a\r\nx-user: {}\r\ncontent-length: 2\r\n\r\n{{}}",
+            &path[1..]
+        ));
         assert_eq!(client.head().status, 200);
         client.take(1).unwrap();
         drop(client);
         becomes(0, || units(&tollgate, "tokens").open);
         settles(&tollgate, "tokens", &path[1..], 1_300);
     }
+}
+
+#[test]
+fn a_response_that_takes_long_is_waited_for_as_long_as_its_upstream_may_take() {
+    let origin = waiting();
+    let tollgate = start(None, origin.address, &one_policy(100_000, "response: { json: cost }, reserve: 15"));
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST /20010 HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ncontent-length: 2\r\n\r\n{}");
+    becomes(1, || origin.heads().len());
+    client.reset();
+    becomes(1, || missed(&tollgate));
+    sleep(Duration::from_millis(11_500));
+    assert_eq!(used(&tollgate, "tokens", "ann"), 15);
+    origin.resume();
+    becomes(20_010, || used(&tollgate, "tokens", "ann"));
+}
+
+#[test]
+fn of_a_client_that_leaves_many_requests_the_last_cost_what_they_ask_for() {
+    let origin = waiting();
+    let cost = "response: { json: cost }, reserve: { json: max_tokens, default: 10, max: 200 }";
+    let tollgate = start(None, origin.address, &one_policy(100_000, cost));
+    let leave = |nth: usize, body: &str| {
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!(
+            "POST /1 HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        becomes(nth + 1, || origin.heads().len());
+        client.reset();
+        becomes(nth + 1, || missed(&tollgate));
+    };
+    (0..64).for_each(|nth| leave(nth, r#"{"max_tokens":300}"#));
+    becomes(64 * 200, || used(&tollgate, "tokens", "ann"));
+    leave(64, r#"{"max_tokens":300}"#);
+    becomes(64 * 200 + 300, || used(&tollgate, "tokens", "ann"));
+    // One that says nothing costs the most that is reserved.
+    leave(65, "{}");
+    becomes(64 * 200 + 300 + 200, || used(&tollgate, "tokens", "ann"));
+    (0..64).for_each(|_| origin.resume());
+    becomes(64 + 300 + 200, || used(&tollgate, "tokens", "ann"));
 }

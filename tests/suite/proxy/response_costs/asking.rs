@@ -87,7 +87,6 @@ fn the_upstream_is_asked_and_the_client_gets_what_it_has_asked_for(redis: Option
         r#"{"messages":[],"stream":false}"#,
         r#"{"messages":[]}"#,
         r#"{"input":"hello","stream":true}"#,
-        r#"{"messages":[],"stream":true"#,
     ];
     let unchanged = unchanged.map(|body| (body.to_owned(), body.to_owned(), whole_stream()));
     let mut client = Client::connect(tollgate.address);

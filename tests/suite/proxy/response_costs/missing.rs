@@ -1,8 +1,8 @@
 //! What a response costs that does not tell it.
 
 use super::{
-    EVENTS, JSON, answering, ask, in_chunks, left, logged, one_policy, path_of, settles, start, units, whole,
-    with_fields,
+    EVENTS, JSON, answering, ask, gzip, in_chunks, left, logged, one_policy, path_of, settles, start, units,
+    whole, with_fields,
 };
 use crate::harness::{Client, Deployment, Origin, becomes, eventually, nobody, on_each_store, request};
 
@@ -143,6 +143,9 @@ fn an_upstream_that_closes_before_its_head_costs_what_was_reserved() {
     }
 }
 
+/// The beginning of a response whose text follows.
+const TEXT: &str = r#"{"choices":[{"message":{"content":""#;
+
 #[test]
 fn a_response_that_breaks_off_costs_at_least_the_reservation_and_what_has_passed() {
     let origin = Origin::start(|conn| {
@@ -156,14 +159,14 @@ fn a_response_that_breaks_off_costs_at_least_the_reservation_and_what_has_passed
         let body = match path_of(&head) {
             "/told" => format!("data: {{\"usage\":{{\"total_tokens\":321}}}}\n\n{}", " ".repeat(200)),
             "/short" => "data: {}\n\n".to_owned(),
-            _ => "x".repeat(1_600),
+            _ => format!("{TEXT}{}", "x".repeat(1_600)),
         };
         conn.send(body.as_bytes())?;
         conn.pause()?;
         conn.reset()
     });
     let tollgate = start(None, origin.address, &one_policy(100_000, "response: openai, reserve: 100"));
-    for (path, costs) in [("/told", 321), ("/short", 100), ("/late", 10 + 400)] {
+    for (path, costs) in [("/told", 321), ("/short", 100), ("/late", 400)] {
         let mut client = Client::connect(tollgate.address);
         let body = "y".repeat(40);
         client.send(format!(
@@ -174,7 +177,7 @@ fn a_response_that_breaks_off_costs_at_least_the_reservation_and_what_has_passed
         assert_eq!(left(&head), 99_900, "{path}");
         client.take(10).unwrap();
         if path == "/late" {
-            client.take(1_590).unwrap();
+            client.take(TEXT.len() + 1_590).unwrap();
         }
         origin.resume();
         assert!(client.closed());
@@ -182,4 +185,45 @@ fn a_response_that_breaks_off_costs_at_least_the_reservation_and_what_has_passed
         settles(&tollgate, "tokens", &path[1..], costs);
     }
     assert_eq!(units(&tollgate, "tokens").missing, 0, "it was estimated");
+}
+
+#[test]
+fn a_response_without_a_number_costs_its_text_however_it_is_packed() {
+    // Framing, escapes and compression do not count.
+    let event = |text: &str| {
+        format!("event: x\nid: 1\ndata: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let letters = event("x").repeat(4_000);
+    let far = event(&"x".repeat(4_000_000));
+    let packed = |body: &str| {
+        let fields = format!("content-type: {EVENTS}\r\ncontent-encoding: gzip\r\n");
+        with_fields("200 OK", &fields, gzip(body))
+    };
+    let answers = [
+        ("/letters", whole(EVENTS, &*letters), 1_000),
+        ("/packed", packed(&letters), 1_000),
+        ("/far", packed(&far), 1_000_000),
+        ("/escaped", whole(EVENTS, event(&"\\n\\u0041".repeat(1_000))), 750),
+        ("/few", whole(EVENTS, event("x")), 100),
+        ("/other", whole("text/plain", "x".repeat(40_000)), 100),
+        (
+            "/thoughts",
+            whole(
+                JSON,
+                format!(
+                    r#"{{"choices":[{{"message":{{"reasoning_content":"{0}","tool_calls":[{{"function":{{"name":"{0}","arguments":"{0}"}}}}]}}}}]}}"#,
+                    "x".repeat(400)
+                ),
+            ),
+            303,
+        ),
+    ];
+    let origin =
+        answering(answers.iter().map(|(path, answer, _)| ((*path).to_owned(), answer.clone())).collect());
+    let tollgate = start(None, origin.address, &one_policy(10_000_000, "response: openai, reserve: 100"));
+    let mut client = Client::connect(tollgate.address);
+    for (path, _, cost) in answers {
+        assert_eq!(ask(&mut client, path, &path[1..]).status, 200);
+        settles(&tollgate, "tokens", &path[1..], cost);
+    }
 }

@@ -9,7 +9,9 @@ mod settling;
 mod streams;
 mod told;
 
-use std::net::SocketAddr;
+use std::{io::Write, net::SocketAddr};
+
+use flate2::{Compression, write::GzEncoder};
 
 use crate::harness::{Client, Config, Conn, Deployment, Origin, Reply, Tollgate, becomes};
 
@@ -91,6 +93,12 @@ fn with_fields(status: &str, fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+fn gzip(body: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(body.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
 /// A response in chunks of three bytes, with these trailers.
 fn in_chunks(fields: &str, body: impl AsRef<[u8]>, trailers: &str) -> Vec<u8> {
     let mut answer = chunked_head(fields);
@@ -123,7 +131,7 @@ fn left_in(field: &str) -> u64 {
 /// A GET of `user`.
 #[track_caller]
 fn ask(client: &mut Client, path: &str, user: &str) -> Reply {
-    client.request("GET", path, &[("x-user", user)], b"")
+    client.request("POST", path, &[("x-user", user), ("content-type", JSON)], b"{}")
 }
 
 /// The units that the store holds against `user`.

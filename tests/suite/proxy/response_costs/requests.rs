@@ -18,7 +18,6 @@ policies:
       response: { header: x-cost }
       reserve: { json: [max_completion_tokens, max_tokens, generationConfig.maxOutputTokens], default: 1000, max: 3000 }
       missing: 0
-      max_request: 1KiB
   estimated:
     algorithm: sliding_window
     key: user
@@ -27,7 +26,6 @@ policies:
       response: { header: x-cost }
       reserve: { json: max_tokens, default: 1000, max: 3000, prompt: estimate }
       missing: 0
-      max_request: 1KiB
 routes:
   - { path: /estimated, upstream: api, policies: [estimated] }
   - { path: /*, upstream: api, policies: [tokens] }
@@ -54,24 +52,28 @@ fn a_request_reserves_what_it_asks_for(redis: Option<&Deployment>) {
     let cases = [
         (r#"{"max_completion_tokens":50}"#, 50, 1_000),
         (r#"{"max_tokens":60}"#, 60, 60),
-        (r#"{"max_tokens":60,"max_completion_tokens":50}"#, 50, 60),
+        (r#"{"max_tokens":60,"max_completion_tokens":50}"#, 60, 60),
+        (r#"{"max_completion_tokens":0,"max_tokens":2500}"#, 2_500, 2_500),
         (r#"{"generationConfig":{"maxOutputTokens":70}}"#, 70, 1_000),
-        (r#"{"generationConfig":{"maxOutputTokens":70,"candidateCount":2}}"#, 140, 1_000),
+        (r#"{"generation_config":{"max_output_tokens":70}}"#, 70, 1_000),
+        (r#"{"generationConfig":{"maxOutputTokens":70,"candidateCount":2}}"#, 140, 2_000),
         (r#" { "n" : 3 , "max_tokens" : 60 } "#, 180, 180),
         (r#"{"max_tokens":60,"n":0}"#, 60, 60),
+        (r#"{"max_tokens":60,"prompt":["a","b"],"best_of":2}"#, 240, 240),
         (r#"{"max_tokens":2999}"#, 2_999, 2_999),
         (r#"{"max_tokens":3001}"#, 3_000, 3_000),
         (r#"{"max_tokens":1000,"n":1000}"#, 3_000, 3_000),
         (r#"{"max_tokens":0}"#, 1, 0),
         (r#"{"max_tokens":-1}"#, 1_000, 1_000),
-        (r#"{"max_tokens":1.5}"#, 1_000, 1_000),
-        (r#"{"max_tokens":"60"}"#, 1_000, 1_000),
+        (r#"{"max_tokens":6e1}"#, 60, 60),
         (r#"{"max_tokens":null}"#, 1_000, 1_000),
         (r#"{"messages":[{"max_tokens":5}]}"#, 1_000, 1_000),
+        (r#"[{"max_tokens":5},{"max_tokens":7}]"#, 12, 12),
+        (r#"[{"max_tokens":5},{}]"#, 1_005, 1_005),
         ("{}", 1_000, 1_000),
+        ("\"text\"", 1_000, 1_000),
         ("", 1_000, 1_000),
-        ("max_tokens=5", 1_000, 1_000),
-        (long.as_str(), 1_000, 1_000),
+        (long.as_str(), 77, 77),
     ];
     let mut client = Client::connect(tollgate.address);
     for (body, tokens, estimated) in cases {
@@ -82,29 +84,108 @@ fn a_request_reserves_what_it_asks_for(redis: Option<&Deployment>) {
             assert_eq!(LIMIT - left(&reply), reserved, "{path}: {body}");
         }
     }
-    // It says nothing that can be read: another type, a coding.
     let body = br#"{"max_tokens":60}"#;
-    for fields in [
-        &[("content-type", "text/plain")][..],
-        &[],
-        &[JSON, ("content-encoding", "gzip")],
-        &[("content-type", "application/jsonp")],
-    ] {
-        let fields = [&[("x-user", "ann")], fields].concat();
-        let reply = client.request("POST", "/", &fields, body);
-        assert_eq!((reply.body.as_slice(), LIMIT - left(&reply)), (&body[..], 1_000), "{fields:?}");
-    }
-    for media_type in ["application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json"] {
+    for media_type in ["application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json", ""]
+    {
         let fields = [("x-user", "ann"), ("content-type", media_type)];
         let reply = client.request("POST", "/", &fields, body);
         assert_eq!((reply.body.as_slice(), LIMIT - left(&reply)), (&body[..], 60), "{media_type}");
+    }
+    // Something else than JSON says nothing.
+    for (media_type, body) in [
+        ("multipart/form-data; boundary=a", "--a\r\n\r\n{}"),
+        ("audio/wav", "RIFF{"),
+        ("text/plain", "\r\n "),
+    ] {
+        let fields = [("x-user", "ann"), ("content-type", media_type)];
+        let reply = client.request("POST", "/", &fields, body.as_bytes());
+        assert_eq!((reply.text().as_str(), LIMIT - left(&reply)), (body, 1_000), "{media_type}");
     }
     settles(&tollgate, "tokens", "ann", 0);
     settles(&tollgate, "estimated", "bob", 0);
     assert_eq!(units(&tollgate, "tokens").charged, 0);
 }
 
-on_each_store!(a_request_reserves_what_it_asks_for);
+on_each_store!(a_request_reserves_what_it_asks_for, what_can_not_be_read_is_refused);
+
+/// A policy that counts requests beside one that reads them.
+const COUNTED: &str = "
+policies:
+  requests: { algorithm: fixed_window, key: user, limit: 1000/1h }
+  tokens:
+    algorithm: sliding_window
+    key: user
+    limit: 1000000/1h
+    cost: { response: { header: x-cost }, reserve: { json: max_tokens, default: 1000 }, most: 5000, max_request: 1KiB }
+routes: [{ path: /*, upstream: api, policies: [requests, tokens] }]
+";
+
+fn what_can_not_be_read_is_refused(redis: Option<&Deployment>) {
+    let origin = reflecting();
+    let tollgate = start(redis, origin.address, COUNTED);
+    let long = format!(r#"{{"max_tokens":5,"x":"{}"}}"#, "x".repeat(2_000));
+    let blank = format!("{}{{}}", " ".repeat(2_000));
+    let cases = [
+        (&[JSON][..], r#"{"max_tokens":1.5}"#, 400, "has no whole number at `max_tokens`."),
+        (&[JSON], r#"{"max_tokens":"60"}"#, 400, "has no whole number at `max_tokens`."),
+        (&[JSON], r#"{"max_tokens":5,"max_tokens":6}"#, 400, "has the member `max_tokens` twice."),
+        (
+            &[JSON],
+            r#"{"Max_Tokens":5}"#,
+            400,
+            "has a member `Max_Tokens`, which some servers take for `max_tokens`.",
+        ),
+        (&[JSON], "max_tokens=5", 400, "is no JSON: expected value at line 1 column 1."),
+        (&[JSON], r#"{"max_tokens":5"#, 400, "is no JSON: EOF while parsing an object at line 1 column 15."),
+        (
+            &[JSON],
+            r#"{"max_tokens":5001}"#,
+            400,
+            "The request asks for 5001 units, and may ask for 5000 at most.",
+        ),
+        (&[JSON], &long, 413, "has more than 1024 bytes, so it is not read, and it has to be read."),
+        (&[], &long, 413, "has more than 1024 bytes"),
+        (&[("content-type", "text/plain")], &blank, 415, "The request's body begins "),
+        (&[("content-type", "text/plain")], "{}", 415, "begins as JSON does, but has another content type"),
+        (&[("content-type", "application/jsonp")], "[]", 415, "begins as JSON does"),
+        (&[JSON, ("content-encoding", "gzip")], "{}", 415, "has a content coding"),
+        (&[JSON, JSON], "{}", 415, "has several content types."),
+        (
+            &[("content-type", "application/json; charset=utf-16")],
+            "{}",
+            415,
+            "is not UTF-8, by its content type.",
+        ),
+    ];
+    for (nth, (fields, body, status, detail)) in cases.iter().enumerate() {
+        let fields = [&[("x-user", "ann")], *fields].concat();
+        // By its length, and in chunks.
+        let mut client = Client::connect(tollgate.address);
+        let reply = client.request("POST", "/", &fields, body.as_bytes());
+        assert_eq!(reply.status, *status, "{body}");
+        let told = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(told.contains(detail), "{body}: {told}");
+        let mut client = Client::connect(tollgate.address);
+        let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{lines}transfer-encoding: chunked\r\n\r\n"));
+        client.send(super::chunk(body)).send("0\r\n\r\n");
+        let reply = client.reply();
+        assert_eq!(reply.status, *status, "{body} in chunks");
+        let told = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(told.contains(detail), "{body} in chunks: {told}");
+        // It was a request, and cost no tokens.
+        becomes(2 * (nth as u64 + 1), || used(&tollgate, "requests", "ann"));
+    }
+    assert_eq!((used(&tollgate, "tokens", "ann"), units(&tollgate, "tokens").reserved), (0, 0));
+    assert!(origin.heads().is_empty());
+    // The connection goes on where the body was read.
+    let mut client = Client::connect(tollgate.address);
+    for _ in 0..3 {
+        let fields = [("x-user", "ann"), JSON];
+        assert_eq!(client.request("POST", "/", &fields, b"{").status, 400);
+        assert_eq!(client.request("POST", "/", &fields, b"{}").status, 200);
+    }
+}
 
 #[test]
 fn bodies_of_every_size_and_framing_arrive_whole() {
@@ -114,10 +195,8 @@ fn bodies_of_every_size_and_framing_arrive_whole() {
     for length in [0, 20, 1_023, 1_024, 1_025, 1_026, 5_000, 70_000, 3_000_000] {
         let start = r#"{"max_tokens":60,"x":""#;
         let body = format!("{start}{}\"}}", "x".repeat(length));
-        let is_read = body.len() <= 1_024;
-        let reserved = if is_read { 60 } else { 1_000 };
         let reply = client.request("POST", "/", &[("x-user", "ann"), JSON], body.as_bytes());
-        assert_eq!((reply.text() == body, LIMIT - left(&reply)), (true, reserved), "{length}");
+        assert_eq!((reply.text() == body, LIMIT - left(&reply)), (true, 60), "{length}");
         let last_head = || origin.heads().pop().unwrap();
         assert!(last_head().contains(&format!("content-length: {}", body.len())), "{}", last_head());
 
@@ -134,9 +213,8 @@ fn bodies_of_every_size_and_framing_arrive_whole() {
         });
         let reply = client.reply();
         sending.join().unwrap();
-        assert_eq!((reply.text() == body, LIMIT - left(&reply)), (true, reserved), "{length} in chunks");
-        let framing = if is_read { "content-length: " } else { "transfer-encoding: chunked" };
-        assert!(last_head().contains(framing), "{}", last_head());
+        assert_eq!((reply.text() == body, LIMIT - left(&reply)), (true, 60), "{length} in chunks");
+        assert!(last_head().contains("content-length: "), "{}", last_head());
     }
     settles(&tollgate, "tokens", "ann", 0);
 }
@@ -162,7 +240,7 @@ fn a_client_that_waits_to_be_asked_is_asked() {
     let origin = reflecting();
     let tollgate = start(None, origin.address, POLICIES);
     let mut client = Client::connect(tollgate.address);
-    for (length, reserved) in [(10, 60), (5_000, 1_000)] {
+    for length in [10, 5_000] {
         let body = format!(r#"{{"max_tokens":60,"x":"{}"}}"#, "x".repeat(length));
         client.send(format!(
             "POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ncontent-type: application/json\r\n\
@@ -172,7 +250,7 @@ fn a_client_that_waits_to_be_asked_is_asked() {
         assert_eq!(client.head().status, 100, "{length}");
         let reply = client.send(&body).reply();
         assert_eq!((reply.status, reply.text() == body), (200, true), "{length}");
-        assert_eq!(LIMIT - left(&reply), reserved, "{length}");
+        assert_eq!(LIMIT - left(&reply), 60, "{length}");
     }
 }
 
@@ -181,7 +259,7 @@ fn clients_of_http2_reserve_alike() {
     let origin = reflecting();
     let tollgate = start(None, origin.address, POLICIES);
     by_http2(tollgate.address, async |mut client| {
-        for (length, reserved) in [(0, 60), (900, 60), (1_100, 1_000), (60_000, 1_000)] {
+        for length in [0, 900, 1_100, 60_000] {
             for has_length in [false, true] {
                 let body = format!(r#"{{"max_tokens":60,"x":"{}"}}"#, "x".repeat(length));
                 let announced = body.len().to_string();
@@ -193,7 +271,7 @@ fn clients_of_http2_reserve_alike() {
                 let reply = read(answer).await.unwrap();
                 assert!(reply.text() == body, "{length}: {} bytes", reply.body.len());
                 let told = left_in(reply.head.headers()["ratelimit"].to_str().unwrap());
-                assert_eq!(LIMIT - told, reserved, "{length}, {has_length}");
+                assert_eq!(LIMIT - told, 60, "{length}, {has_length}");
             }
         }
     });
@@ -279,7 +357,7 @@ routes:
     let mut client = Client::connect(tollgate.address);
     let mut coding = |path: &str, accepted: &[&str]| {
         let fields: Vec<_> = accepted.iter().map(|accepted| ("accept-encoding", *accepted)).collect();
-        client.request("GET", path, &[&[("x-user", "ann")], fields.as_slice()].concat(), b"");
+        client.request("POST", path, &[&[("x-user", "ann"), JSON], fields.as_slice()].concat(), b"{}");
         let head = origin.heads().pop().unwrap();
         let lines: Vec<_> = head.lines().filter_map(|line| line.strip_prefix("accept-encoding: ")).collect();
         lines.join(" | ")
@@ -298,4 +376,79 @@ routes:
         assert_eq!(coding(path, &["gzip, br", "zstd"]), "gzip, br | zstd", "{path}");
         assert_eq!(coding(path, &[]), "", "{path}");
     }
+}
+
+/// A decision that was made unread would take the default.
+#[test]
+fn what_denies_at_first_sight_is_the_decision() {
+    let origin = reflecting();
+    let tollgate = start(
+        None,
+        origin.address,
+        "policies:
+  busy: { algorithm: concurrency, key: user, limit: 2 }
+  tokens:
+    { algorithm: sliding_window, key: user, limit: 1000000000/1h, cost: { response: { header: x-cost }, reserve: { json: max_tokens, default: 1 } } }
+routes: [{ path: /*, upstream: api, policies: [busy, tokens] }]",
+    );
+    let served: usize = std::thread::scope(|scope| {
+        let ask = || {
+            let mut client = Client::connect(tollgate.address);
+            let fields = [("x-user", "ann"), JSON];
+            let mut ask = |_| client.request("POST", "/", &fields, br#"{"max_tokens":500}"#).status;
+            (0..40).map(&mut ask).filter(|status| *status == 200).count()
+        };
+        let clients: Vec<_> = (0..16).map(|_| scope.spawn(ask)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert!(served > 0 && served == origin.heads().len());
+    becomes(500 * served as u64, || units(&tollgate, "tokens").reserved);
+}
+
+#[test]
+fn a_response_in_the_background_costs_the_most_that_is_reserved() {
+    let origin = reflecting();
+    let cost = "response: openai, reserve: { json: max_output_tokens, default: 10, max: 700 }";
+    let tollgate = start(None, origin.address, &one_policy(100_000, cost));
+    let mut client = Client::connect(tollgate.address);
+    let mut spent = 0;
+    for (body, cost) in [
+        (r#"{"input":"a","max_output_tokens":50}"#, 50),
+        (r#"{"input":"a","max_output_tokens":50,"background":false}"#, 50),
+        (r#"{"input":"a","max_output_tokens":50,"background":true}"#, 700),
+    ] {
+        assert_eq!(client.request("POST", "/", &[("x-user", "ann"), JSON], body.as_bytes()).status, 200);
+        spent += cost;
+        settles(&tollgate, "tokens", "ann", spent);
+    }
+}
+
+#[test]
+fn a_request_without_a_body_costs_no_tokens() {
+    let origin = reflecting();
+    let tollgate = start(
+        None,
+        origin.address,
+        "policies:
+  fixed: { algorithm: fixed_window, key: user, limit: 100000/1h, cost: { response: openai, reserve: 100 } }
+  read: { algorithm: fixed_window, key: user, limit: 100000/1h, cost: { response: anthropic, reserve: { json: max_tokens, default: 100 } } }
+  points: { algorithm: fixed_window, key: user, limit: 100000/1h, cost: { response: { json: cost }, reserve: { json: max_tokens, default: 100 } } }
+routes: [{ path: /*, upstream: api, policies: [fixed, read, points] }]",
+    );
+    let mut client = Client::connect(tollgate.address);
+    let costs = |expected: [u64; 3]| {
+        let names = ["fixed", "read", "points"];
+        becomes(expected, || names.map(|name| used(&tollgate, name, "ann")));
+    };
+    assert_eq!(client.request("GET", "/v1/models", &[("x-user", "ann")], b"").status, 200);
+    costs([0, 0, 100]);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    costs([0, 0, 200]);
+    // That it is empty is known at its end.
+    client.send("POST / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    costs([0, 0, 300]);
+    assert_eq!(client.request("POST", "/", &[("x-user", "ann"), JSON], b"{}").status, 200);
+    costs([100, 100, 400]);
 }

@@ -40,7 +40,8 @@ fn streaming() -> Origin {
 /// Opens a stream, and reads its first event.
 #[track_caller]
 fn open(client: &mut Client, path: &str, user: &str) -> u64 {
-    client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n"));
+    client
+        .send(format!("POST {path} HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\ncontent-length: 2\r\n\r\n{{}}"));
     let head = client.head();
     assert_eq!(head.status, 200, "{head:?}");
     assert_eq!(client.chunk().unwrap().unwrap(), b"data: {\"usage\":null}\n\n");

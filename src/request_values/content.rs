@@ -1,0 +1,83 @@
+//! Whether a body is JSON, by the header of its request.
+
+use http::{
+    HeaderMap,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
+
+use super::Unreadable;
+
+/// What a body is, by the header of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyContent {
+    Json,
+    /// Something else, if it does not begin as JSON does: some servers read JSON whatever its type is.
+    Other,
+    /// Messages of gRPC, which begin with their length.
+    Grpc,
+}
+
+/// What the body of a request with these `headers` is. Without a type, it is JSON.
+///
+/// # Errors
+/// It has a coding, or several types, or it is JSON of another charset than UTF-8.
+pub fn content(headers: &HeaderMap) -> Result<BodyContent, Unreadable> {
+    let is_coded = |coding: &[u8]| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity");
+    let codings =
+        headers.get_all(CONTENT_ENCODING).iter().flat_map(|field| field.as_bytes().split(|b| *b == b','));
+    if codings.map(<[u8]>::trim_ascii).any(is_coded) {
+        return Err(Unreadable::unsupported(
+            "has a content coding, so it can't be read: send it without one",
+        ));
+    }
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (first, None) = (types.next(), types.next()) else {
+        return Err(Unreadable::unsupported("has several content types"));
+    };
+    let Some(field) = first.filter(|field| !field.is_empty()) else { return Ok(BodyContent::Json) };
+    let mut parts = field.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let media_type = parts.next().unwrap_or_default().to_ascii_lowercase();
+    if media_type.starts_with(b"application/grpc") {
+        return Ok(BodyContent::Grpc);
+    }
+    // RFC 6839, 3.1
+    if media_type != b"application/json" && !media_type.ends_with(b"+json") {
+        return Ok(BodyContent::Other);
+    }
+    let charset = |part: &[u8]| {
+        let (name, value) = part.split_at_checked(b"charset=".len())?;
+        name.eq_ignore_ascii_case(b"charset=").then(|| value.to_ascii_lowercase())
+    };
+    let is_utf8 = |charset: Vec<u8>| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8");
+    match parts.filter_map(charset).all(is_utf8) {
+        true => Ok(BodyContent::Json),
+        false => Err(Unreadable::unsupported("is not UTF-8, by its content type")),
+    }
+}
+
+/// Most bytes before the first that tells what a body is.
+pub const MAX_BLANKS: usize = 64 << 10;
+
+impl BodyContent {
+    /// Checks the beginning of a body of another type. `is_whole`: whether it is all of the body.
+    ///
+    /// # Errors
+    /// It begins as JSON does, or with so many blanks that it could.
+    pub fn check(self, begin: &[u8], is_whole: bool) -> Result<(), Unreadable> {
+        let first = begin.iter().enumerate().position(|(at, byte)| !is_before_json(at, *byte));
+        match first.and_then(|first| begin.get(first)) {
+            _ if self != Self::Other => Ok(()),
+            Some(b'{' | b'[') => Err(Unreadable::unsupported(
+                "begins as JSON does, but has another content type: send `content-type: application/json`",
+            )),
+            None if !is_whole => Err(Unreadable::unsupported("begins with too many blanks")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether JSON may begin after this byte: a blank, or at the beginning one of a byte order mark or of an encoding in two or
+/// four bytes.
+pub fn is_before_json(at: usize, byte: u8) -> bool {
+    byte.is_ascii_whitespace() || at < 4 && matches!(byte, 0 | 0xEF | 0xBB | 0xBF | 0xFE | 0xFF)
+}

@@ -1,0 +1,17 @@
+//! What the bodies of requests say, and which of them are refused.
+
+mod against_parsers;
+mod ask_for_usage;
+mod bounds;
+mod content;
+mod members;
+
+use tollgate::{json_path::JsonPath, request_values::AskedMembers};
+
+fn path(text: &str) -> JsonPath {
+    JsonPath::parse(text).unwrap()
+}
+
+fn asking(paths: &[&str]) -> AskedMembers {
+    AskedMembers::new(&paths.iter().map(|text| path(text)).collect::<Vec<_>>())
+}
