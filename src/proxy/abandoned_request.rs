@@ -171,30 +171,9 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
                 Some(meter) if meter.needs_end() => MAX_METERED_BODY,
                 _ => MAX_BODY,
             };
-            let (mut body, mut read) = (response.into_body(), 0);
-            while let Some(frame) = body.frame().await {
-                match frame.map(Frame::into_data) {
-                    Ok(Ok(data)) => {
-                        read += data.len();
-                        let mut unread = &data[..];
-                        while let Some(meter) = &mut meter
-                            && !unread.is_empty()
-                        {
-                            unread = &unread[meter.read(unread)..];
-                            // Others have their turn: what is compressed may expand far.
-                            yield_now().await;
-                        }
-                    }
-                    Ok(Err(frame)) => {
-                        let Some(trailers) = frame.trailers_ref() else { continue };
-                        reservation.call_ended(status_of(trailers));
-                        meter.iter_mut().for_each(|meter| meter.read_trailers(trailers));
-                    }
-                    Err(_) => return false,
-                }
-                if read > longest {
-                    return false;
-                }
+            let mut body = response.into_body();
+            if !read_to_end(&mut body, longest, &mut meter, &reservation).await {
+                return false;
             }
             if let Some(meter) = meter.take() {
                 meter.finish();
@@ -219,6 +198,41 @@ impl<F: Future<Output = SendResult>> SentRequest<F> {
             connection.release();
         }
     }
+}
+
+/// Reads a response's body for its cost, up to `longest` bytes. Returns whether it has ended.
+async fn read_to_end(
+    body: &mut IncomingBody,
+    longest: usize,
+    meter: &mut Option<Box<CostMeter>>,
+    reservation: &ReservationGuard,
+) -> bool {
+    let mut read = 0;
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) => {
+                read += data.len();
+                let mut unread = &data[..];
+                while let Some(meter) = meter
+                    && !unread.is_empty()
+                {
+                    unread = &unread[meter.read(unread)..];
+                    // Others have their turn: what is compressed may expand far.
+                    yield_now().await;
+                }
+            }
+            Ok(Err(frame)) => {
+                let Some(trailers) = frame.trailers_ref() else { continue };
+                reservation.call_ended(status_of(trailers));
+                meter.iter_mut().for_each(|meter| meter.read_trailers(trailers));
+            }
+            Err(_) => return false,
+        }
+        if read > longest {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether the upstream has not processed the request at all.

@@ -23,7 +23,7 @@ use crate::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
-    request_values::{Members, Unreadable, is_in_background},
+    request_values::{Members, UnreadableBody, is_in_background},
 };
 
 /// Bytes of a body that make about one token.
@@ -170,7 +170,7 @@ impl<'a> Checks<'a> {
     ///
     /// # Errors
     /// A member is something else than it may be, or the request asks for more than it may.
-    pub(super) fn reserve(&mut self, uses: &[Members<'_, '_>], length: u64) -> Result<(), Unreadable> {
+    pub(super) fn reserve(&mut self, uses: &[Members<'_, '_>], length: u64) -> Result<(), UnreadableBody> {
         self.request_bytes = Some(length);
         if length == 0 {
             self.remove(|cost| cost.has_preset());
@@ -192,7 +192,7 @@ impl<'a> Checks<'a> {
                 is_told_later |= cost.is_of_openai() && is_in_background(members);
             }
             if let Some(most) = cost.most.filter(|most| output.min(*max) > *most) {
-                return Err(Unreadable::asks_for_too_much(output, most));
+                return Err(UnreadableBody::asks_for_too_much(output, most));
             }
             self.max_output =
                 if is_first { bound } else { self.max_output.zip(bound).map(|(one, other)| one.max(other)) };

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
     limit::{Check, Decision, StoreAdmin},
-    request_values::{BodyContent, Unreadable, ask_for_usage, content},
+    request_values::{BodyContent, UnreadableBody, ask_for_usage, content},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
@@ -168,7 +168,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         context: &RequestContext<'_, '_>,
     ) -> Result<(), Box<Reply>> {
         let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let unreadable = |Unreadable { status, detail }| Box::new(Reply::problem(status, detail));
+        let unreadable = |UnreadableBody { status, detail }| Box::new(Reply::problem(status, detail));
         let kind = match checks.reads_members && context.facts.has_body {
             true => Some(content(&context.request().headers).map_err(unreadable)?),
             false => None,
@@ -227,14 +227,14 @@ fn reserve_by(
     limit: usize,
     checks: &mut Checks<'_>,
     context: &RequestContext<'_, '_>,
-) -> Result<Option<Vec<u8>>, Unreadable> {
+) -> Result<Option<Vec<u8>>, UnreadableBody> {
     let (asked, mut uses) = (context.asked_members(), SmallVec::new());
     match (kind, body) {
         (None | Some(BodyContent::Grpc), _) => {}
         (Some(BodyContent::Json), ReceivedBody::Whole(whole)) => uses = asked.read(whole)?,
         (Some(kind @ BodyContent::Other), ReceivedBody::Whole(whole)) => kind.check(whole, true)?,
         (Some(kind @ BodyContent::Other), ReceivedBody::Begun(begin, _)) => kind.check(begin, false)?,
-        _ => return Err(Unreadable::too_long(limit)),
+        _ => return Err(UnreadableBody::too_long(limit)),
     }
     if uses.is_empty() {
         uses.push(asked.nothing());

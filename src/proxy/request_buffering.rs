@@ -191,9 +191,7 @@ async fn receive(
     // The most that is expected: of a longer body, one frame above the limit is received.
     let most = length.filter(|_| part == NeededPart::Whole).map_or(usize::MAX, |length| length as usize);
     let mut body = PacedBody::new(body, Rc::clone(client), limits);
-    let mut received = Bytes::new();
-    let mut copied = Vec::new();
-    let mut is_begun = false;
+    let (mut received, mut copied, mut is_begun) = (Bytes::new(), Vec::new(), false);
     while let count = received.len() + copied.len()
         && Some(count as u64) != length
     {
@@ -222,14 +220,13 @@ async fn receive(
         body.is_late(data.len() as u64);
         let mut bytes = data.iter().enumerate();
         is_begun = part == NeededPart::Begin && !bytes.all(|(at, byte)| is_before_json(count + at, *byte));
-        let needed = count + data.len();
-        let is_copied = count > 0;
+        let (needed, is_copied) = (count + data.len(), count > 0);
         if let Some(memory) = memory.as_deref_mut()
             && (!is_copied || needed > copied.capacity())
         {
             // Not a copy for each piece, and not more than the body may have.
             let capacity = if is_copied { (needed * 2).min(most).min(limit).max(needed) } else { needed };
-            if let Err(NoMemory) = memory.grow(capacity).await {
+            if memory.grow(capacity).await.is_err() {
                 return Err(NotReceived { rest: Some(body.into_inner()), ..blamed(Reply::no_body_memory()) });
             }
             copied.reserve_exact(if is_copied { capacity - copied.len() } else { 0 });

@@ -148,11 +148,7 @@ impl UpstreamBody {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let polled = match self.unread.is_empty() {
-            true => Pin::new(&mut self.incoming).poll_frame(cx),
-            false => Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.unread))))),
-        };
-        let Poll::Ready(frame) = polled else {
+        let Poll::Ready(frame) = self.poll_unread(cx) else {
             if !self.starved {
                 self.starved = true;
                 self.client.timer().enter_upstream(self.upstream_timeout);
@@ -189,6 +185,14 @@ impl UpstreamBody {
             self.connection.end();
         }
         Poll::Ready(frame.map(Ok))
+    }
+
+    /// The next frame: what is left of the last one, or what the upstream has sent.
+    fn poll_unread(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
+        match self.unread.is_empty() {
+            true => Pin::new(&mut self.incoming).poll_frame(cx),
+            false => Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.unread))))),
+        }
     }
 
     /// Reads the cost of the response from this frame, and passes it on.

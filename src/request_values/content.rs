@@ -5,7 +5,7 @@ use http::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 
-use super::Unreadable;
+use super::UnreadableBody;
 
 /// What a body is, by the header of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,18 +21,18 @@ pub enum BodyContent {
 ///
 /// # Errors
 /// It has a coding, or several types, or it is JSON of another charset than UTF-8.
-pub fn content(headers: &HeaderMap) -> Result<BodyContent, Unreadable> {
+pub fn content(headers: &HeaderMap) -> Result<BodyContent, UnreadableBody> {
     let is_coded = |coding: &[u8]| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity");
     let codings =
         headers.get_all(CONTENT_ENCODING).iter().flat_map(|field| field.as_bytes().split(|b| *b == b','));
     if codings.map(<[u8]>::trim_ascii).any(is_coded) {
-        return Err(Unreadable::unsupported(
+        return Err(UnreadableBody::unsupported(
             "has a content coding, so it can't be read: send it without one",
         ));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (first, None) = (types.next(), types.next()) else {
-        return Err(Unreadable::unsupported("has several content types"));
+        return Err(UnreadableBody::unsupported("has several content types"));
     };
     let Some(field) = first.filter(|field| !field.is_empty()) else { return Ok(BodyContent::Json) };
     let mut parts = field.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
@@ -51,7 +51,7 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, Unreadable> {
     let is_utf8 = |charset: Vec<u8>| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8");
     match parts.filter_map(charset).all(is_utf8) {
         true => Ok(BodyContent::Json),
-        false => Err(Unreadable::unsupported("is not UTF-8, by its content type")),
+        false => Err(UnreadableBody::unsupported("is not UTF-8, by its content type")),
     }
 }
 
@@ -63,14 +63,14 @@ impl BodyContent {
     ///
     /// # Errors
     /// It begins as JSON does, or with so many blanks that it could.
-    pub fn check(self, begin: &[u8], is_whole: bool) -> Result<(), Unreadable> {
+    pub fn check(self, begin: &[u8], is_whole: bool) -> Result<(), UnreadableBody> {
         let first = begin.iter().enumerate().position(|(at, byte)| !is_before_json(at, *byte));
         match first.and_then(|first| begin.get(first)) {
             _ if self != Self::Other => Ok(()),
-            Some(b'{' | b'[') => Err(Unreadable::unsupported(
+            Some(b'{' | b'[') => Err(UnreadableBody::unsupported(
                 "begins as JSON does, but has another content type: send `content-type: application/json`",
             )),
-            None if !is_whole => Err(Unreadable::unsupported("begins with too many blanks")),
+            None if !is_whole => Err(UnreadableBody::unsupported("begins with too many blanks")),
             _ => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use serde::de::{self, Deserialize, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::{SmallVec, smallvec};
 
-use super::Unreadable;
+use super::UnreadableBody;
 use crate::json_path::{JsonPath, PathTree};
 
 /// Most levels of arrays and objects.
@@ -61,12 +61,12 @@ impl AskedMembers {
     ///
     /// # Errors
     /// The body is not UTF-8 or no JSON, or parsers may read it in different ways.
-    pub fn read<'b>(&self, body: &'b [u8]) -> Result<SmallVec<[Members<'_, 'b>; 1]>, Unreadable> {
+    pub fn read<'b>(&self, body: &'b [u8]) -> Result<SmallVec<[Members<'_, 'b>; 1]>, UnreadableBody> {
         if body.is_empty() {
             return Ok(smallvec![self.nothing()]);
         }
         let text = str::from_utf8(body).map_err(|error| {
-            Unreadable::malformed(format!("is not UTF-8 at byte {}", error.valid_up_to()))
+            UnreadableBody::malformed(format!("is not UTF-8 at byte {}", error.valid_up_to()))
         })?;
         check_depth(text.as_bytes())?;
         // All of its syntax: names of members are not checked for control characters below.
@@ -75,7 +75,7 @@ impl AskedMembers {
             Some(b'[') => {
                 let Elements(elements) = parsed(text)?;
                 if elements.len() > MAX_USES {
-                    return Err(Unreadable::too_large(format!(
+                    return Err(UnreadableBody::too_large(format!(
                         "is an array of more than {MAX_USES} elements"
                     )));
                 }
@@ -91,7 +91,7 @@ impl AskedMembers {
         Members { asked: self, values: vec![None; self.paths.len()] }
     }
 
-    fn read_value<'b>(&self, text: &'b str) -> Result<Members<'_, 'b>, Unreadable> {
+    fn read_value<'b>(&self, text: &'b str) -> Result<Members<'_, 'b>, UnreadableBody> {
         let mut members = Members { asked: self, values: vec![None; self.paths.len()] };
         self.read_level(text, PathTree::ROOT, &mut members.values)?;
         Ok(members)
@@ -103,7 +103,7 @@ impl AskedMembers {
         text: &'b str,
         node: usize,
         found: &mut [Option<&'b str>],
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), UnreadableBody> {
         if !text.trim_ascii_start().starts_with('{') {
             return Ok(());
         }
@@ -120,18 +120,18 @@ impl AskedMembers {
     }
 
     /// Checks that each name means one thing to all parsers.
-    fn check_names(&self, node: usize, members: &[(Cow<'_, [u8]>, &RawValue)]) -> Result<(), Unreadable> {
+    fn check_names(&self, node: usize, members: &[(Cow<'_, [u8]>, &RawValue)]) -> Result<(), UnreadableBody> {
         let mut names: Vec<&[u8]> = members.iter().map(|(name, _)| &**name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]) {
-            return Err(Unreadable::malformed(format!("has the member {} twice", shown(twice))));
+            return Err(UnreadableBody::malformed(format!("has the member {} twice", shown(twice))));
         }
         let alike = names.into_iter().find_map(|name| {
             let is_alike = |asked: &&str| name != asked.as_bytes() && is_alike(name, asked);
             let asked = self.tree.children(node).map(|(asked, _)| asked).find(is_alike)?;
             Some(format!("has a member {}, which some servers take for `{asked}`", shown(name)))
         });
-        alike.map_or(Ok(()), |what| Err(Unreadable::malformed(what)))
+        alike.map_or(Ok(()), |what| Err(UnreadableBody::malformed(what)))
     }
 }
 
@@ -178,7 +178,7 @@ impl JsonMember<'_> {
     ///
     /// # Errors
     /// It is no whole number.
-    pub fn whole_number(self, path: &JsonPath) -> Result<Option<u64>, Unreadable> {
+    pub fn whole_number(self, path: &JsonPath) -> Result<Option<u64>, UnreadableBody> {
         if let Ok(number) = self.0.parse() {
             return Ok(Some(number));
         }
@@ -186,7 +186,7 @@ impl JsonMember<'_> {
         match number.fract() == 0.0 {
             true if number < 0.0 => Ok(None),
             true => Ok(Some(number as u64)),
-            false => Err(Unreadable::malformed(format!("has no whole number at `{path}`"))),
+            false => Err(UnreadableBody::malformed(format!("has no whole number at `{path}`"))),
         }
     }
 
@@ -194,11 +194,11 @@ impl JsonMember<'_> {
     ///
     /// # Errors
     /// It is neither.
-    pub fn boolean(self, path: &JsonPath) -> Result<bool, Unreadable> {
+    pub fn boolean(self, path: &JsonPath) -> Result<bool, UnreadableBody> {
         match self.0 {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(Unreadable::malformed(format!("has neither true nor false at `{path}`"))),
+            _ => Err(UnreadableBody::malformed(format!("has neither true nor false at `{path}`"))),
         }
     }
 
@@ -215,7 +215,7 @@ impl JsonMember<'_> {
     ///
     /// # Errors
     /// None: its syntax was checked.
-    pub fn prompts(self) -> Result<u64, Unreadable> {
+    pub fn prompts(self) -> Result<u64, UnreadableBody> {
         if !self.0.starts_with('[') {
             return Ok(1);
         }
@@ -225,12 +225,12 @@ impl JsonMember<'_> {
 }
 
 /// Parses a whole text.
-fn parsed<'b, T: Deserialize<'b>>(text: &'b str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|error| Unreadable::malformed(format!("is no JSON: {error}")))
+fn parsed<'b, T: Deserialize<'b>>(text: &'b str) -> Result<T, UnreadableBody> {
+    serde_json::from_str(text).map_err(|error| UnreadableBody::malformed(format!("is no JSON: {error}")))
 }
 
 /// Checks how deep arrays and objects are nested, before anything keeps a record of each level.
-fn check_depth(text: &[u8]) -> Result<(), Unreadable> {
+fn check_depth(text: &[u8]) -> Result<(), UnreadableBody> {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(byte) = text.get(at) {
         at += 1;
@@ -245,7 +245,9 @@ fn check_depth(text: &[u8]) -> Result<(), Unreadable> {
                 }
             }
             b'{' | b'[' if depth == MAX_DEPTH => {
-                return Err(Unreadable::malformed(format!("is nested more than {MAX_DEPTH} levels deep")));
+                return Err(UnreadableBody::malformed(format!(
+                    "is nested more than {MAX_DEPTH} levels deep"
+                )));
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),

@@ -21,14 +21,14 @@ use http::StatusCode;
 
 /// Why a body can't be read, though its request is decided by it. No request is decided as if its body said nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableBody {
     /// 400, 413 or 415.
     pub status: StatusCode,
     /// A sentence for the client: what is wrong, and where.
     pub detail: String,
 }
 
-impl Unreadable {
+impl UnreadableBody {
     /// A body that is malformed, or says something that can be read in several ways. `what`: the rest of the sentence
     /// that begins with the body.
     fn malformed(what: impl AsRef<str>) -> Self {

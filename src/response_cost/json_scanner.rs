@@ -27,7 +27,7 @@ pub(super) struct JsonScanner {
     skipped: u64,
     state: ScanState,
     /// The place of the next value.
-    value: Place,
+    value: ValuePlace,
     /// The beginning of the name or number that is being read.
     text: Vec<u8>,
     /// The last result for each number of the sum.
@@ -41,7 +41,7 @@ pub(super) struct JsonScanner {
 
 /// The place of a value: its node among the paths of numbers, and among those of texts, if it has one there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ValuePlace {
     number: Option<usize>,
     text: Option<TextPlace>,
 }
@@ -56,9 +56,9 @@ enum TextPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Container {
     /// An object at this place.
-    Object(Place),
+    Object(ValuePlace),
     /// An array whose elements are at this place.
-    Array(Place),
+    Array(ValuePlace),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ enum EscapePart {
     Digits(u8),
 }
 
-impl Place {
+impl ValuePlace {
     /// Of a whole text.
     const ROOT: Self = Self { number: Some(PathTree::ROOT), text: Some(TextPlace::Node(PathTree::ROOT)) };
     const NONE: Self = Self { number: None, text: None };
@@ -102,7 +102,7 @@ impl JsonScanner {
     pub(super) fn new(sum: Arc<JsonSum>) -> Self {
         let found = vec![FoundNumber::Nothing; sum.numbers().len()];
         let (array, before) = (found.clone(), found.clone());
-        let (state, value) = (ScanState::Value, Place::ROOT);
+        let (state, value) = (ScanState::Value, ValuePlace::ROOT);
         Self {
             sum,
             open: Vec::new(),
@@ -152,7 +152,7 @@ impl JsonScanner {
     pub(super) fn end(&mut self) {
         self.open.clear();
         self.before.fill(FoundNumber::Nothing);
-        (self.skipped, self.state, self.value) = (0, ScanState::Value, Place::ROOT);
+        (self.skipped, self.state, self.value) = (0, ScanState::Value, ValuePlace::ROOT);
     }
 
     fn before_value(&mut self, piece: &[u8]) -> usize {
@@ -169,9 +169,9 @@ impl JsonScanner {
                 self.open.push(Container::Object(self.value));
                 self.state = ScanState::Name;
             }
-            b'[' if self.value == Place::ROOT && self.open.is_empty() => {
+            b'[' if self.value == ValuePlace::ROOT && self.open.is_empty() => {
                 self.array.fill(FoundNumber::Nothing);
-                self.open.push(Container::Array(Place::ROOT));
+                self.open.push(Container::Array(ValuePlace::ROOT));
             }
             b'[' if self.value.text.is_some() && self.open.len() < MAX_OPEN => {
                 self.value.number = None;
@@ -195,7 +195,7 @@ impl JsonScanner {
 
     /// Whether something is looked for in an object at the place of the value.
     fn goes_on(&self) -> bool {
-        let Place { number, text } = self.value;
+        let ValuePlace { number, text } = self.value;
         let has_text = text.is_some_and(|text| match text {
             TextPlace::Text => true,
             TextPlace::Node(node) => self.sum.texts.has_children(node),
@@ -206,9 +206,9 @@ impl JsonScanner {
 
     fn after_comma(&mut self) {
         (self.state, self.value) = match self.open.last() {
-            Some(Container::Object(_)) => (ScanState::Name, Place::NONE),
+            Some(Container::Object(_)) => (ScanState::Name, ValuePlace::NONE),
             Some(Container::Array(place)) => (ScanState::Value, *place),
-            None => (ScanState::Value, Place::ROOT),
+            None => (ScanState::Value, ValuePlace::ROOT),
         };
         if let [Container::Array(_)] = *self.open {
             self.before.copy_from_slice(&self.array);
@@ -218,10 +218,10 @@ impl JsonScanner {
     /// Ends the innermost open container.
     fn close(&mut self) {
         self.open.pop();
-        (self.state, self.value) = (ScanState::Value, Place::NONE);
+        (self.state, self.value) = (ScanState::Value, ValuePlace::NONE);
         if self.open.is_empty() {
             self.before.fill(FoundNumber::Nothing);
-            self.value = Place::ROOT;
+            self.value = ValuePlace::ROOT;
         }
     }
 
@@ -254,9 +254,11 @@ impl JsonScanner {
                 let name = if is_whole { part } else { &self.text };
                 self.value = match self.open.last() {
                     Some(Container::Object(place)) => child(&self.sum, *place, name, longest),
-                    _ => Place::NONE,
+                    _ => ValuePlace::NONE,
                 };
-                if let Some(Container::Object(Place { text: Some(TextPlace::Text), .. })) = self.open.last() {
+                if let Some(Container::Object(ValuePlace { text: Some(TextPlace::Text), .. })) =
+                    self.open.last()
+                {
                     self.text_bytes += name.len() as u64;
                 }
                 self.state = ScanState::Value;
@@ -395,9 +397,9 @@ fn end_of_string(piece: &[u8], is_escaped: bool) -> StringPart {
 }
 
 /// The place below `place` for the name that JSON writes as `name`. `longest`: the most bytes of a name on a path.
-fn child(sum: &JsonSum, place: Place, name: &[u8], longest: usize) -> Place {
+fn child(sum: &JsonSum, place: ValuePlace, name: &[u8], longest: usize) -> ValuePlace {
     if name.len() > longest {
-        return Place { number: None, text: place.text.filter(|text| *text == TextPlace::Text) };
+        return ValuePlace { number: None, text: place.text.filter(|text| *text == TextPlace::Text) };
     }
     let unescaped: Option<String> = name
         .contains(&b'\\')
@@ -411,5 +413,5 @@ fn child(sum: &JsonSum, place: Place, name: &[u8], longest: usize) -> Place {
             Some(if is_end { TextPlace::Text } else { TextPlace::Node(child) })
         }
     });
-    Place { number: place.number.and_then(|node| sum.paths.child(node, name)), text }
+    ValuePlace { number: place.number.and_then(|node| sum.paths.child(node, name)), text }
 }

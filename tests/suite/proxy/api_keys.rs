@@ -374,7 +374,7 @@ policies:
   three: { algorithm: gcra, key: [customer, api_key], limit: 9/1h }
   off: { algorithm: fixed_window, key: customer, limit: 9/1h, exempt: [\"customer:acme\"] }
 ";
-    let rest = format!("store: {{ redis: {{ url: \"{}\" }} }}\n{policies}{ROUTES}", redis.url())
+    let rest = format!("store: {{ redis: {{ url: \"{}\", timeout: 3s }} }}\n{policies}{ROUTES}", redis.url())
         .replace("[per-customer, free-of]", "[one, two, three, off]");
     let tollgate = start(&origin, &directory, "", &rest);
     let ask = |path: &str, key: &str| get(tollgate.address, path, &[("x-api-key", key)]);
