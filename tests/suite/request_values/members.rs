@@ -176,7 +176,14 @@ proptest! {
         let body = pieces.concat();
         let asked = asking(&PATHS);
         if let Ok(found) = asked.read(body.as_bytes()) && !body.is_empty() {
-            let whole: Value = serde_json::from_str(&body).unwrap();
+            let whole: Value = match serde_json::from_str(&body) {
+                Ok(whole) => whole,
+                // It has no form for 1e355.
+                Err(error) => {
+                    prop_assert!(error.to_string().contains("out of range"), "{}: {}", body, error);
+                    return Ok(());
+                }
+            };
             let uses = if let Value::Array(uses) = &whole { uses.as_slice() } else { std::slice::from_ref(&whole) };
             prop_assert_eq!(found.len(), uses.len());
             for (members, of) in found.iter().zip(uses) {
