@@ -95,7 +95,7 @@ pub(crate) struct PathTree {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PathNode {
     children: Vec<(Box<str>, usize)>,
-    /// What is looked for here, as [`PathTree::add`] was given it.
+    /// The numbers that [`PathTree::add`] got with the paths that end here.
     sought: Vec<usize>,
 }
 
@@ -108,7 +108,7 @@ impl Default for PathTree {
 impl PathTree {
     pub(crate) const ROOT: usize = 0;
 
-    /// Adds a path. `sought`: a number for what is at its end.
+    /// Adds a path. `sought`: a number that identifies it.
     pub(crate) fn add(&mut self, path: &JsonPath, sought: usize) {
         let end = path.names().fold(Self::ROOT, |node, name| self.child_or_new(node, name));
         self.nodes[end].sought.push(sought);
@@ -140,7 +140,7 @@ impl PathTree {
         !self.nodes[node].children.is_empty()
     }
 
-    /// What is looked for at `node`.
+    /// The numbers of the paths that end at `node`.
     pub(crate) fn sought_at(&self, node: usize) -> &[usize] {
         &self.nodes[node].sought
     }

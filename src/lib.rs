@@ -34,7 +34,7 @@
 //! | [`changes`] | wakes threads that rest until something changes |
 //! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
 //! | [`json_path`] | paths to members of JSON objects |
-//! | [`request_values`] | reads what the body of a request says, as its upstream reads it |
+//! | [`request_values`] | reads members of request bodies, and refuses bodies that servers read in different ways |
 //! | [`response_cost`] | finds the cost of a response in its body, for example in tokens |
 //! | [`memory_budget`] | the available memory, its budgets, and the memory that a value takes |
 //! | [`text`] | invisible and misleading characters |

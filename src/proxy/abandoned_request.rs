@@ -217,7 +217,7 @@ async fn read_to_end(
                     && !unread.is_empty()
                 {
                     unread = &unread[meter.read(unread)..];
-                    // Others have their turn: what is compressed may expand far.
+                    // A compressed piece may expand far: other tasks run between its steps.
                     yield_now().await;
                 }
             }

@@ -135,7 +135,7 @@ impl<'a, S> ClientRequest<'a, S> {
 }
 
 impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
-    /// Notes that the decision begins, and what shadow policies would deny unasked.
+    /// Notes that the decision begins, and counts the shadow policies that deny without asking the store.
     fn begin_decision(&mut self, checks: &Checks<'_>) {
         for &policy in &checks.denied_in_shadow {
             self.count_decision(policy, VerdictLabel::ShadowDenied, SourceLabel::Store);
@@ -153,7 +153,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         let counting: SmallVec<[Check<'_>; 2]> =
             counting.map(|of| Check { cost: 1, ..of.check.clone() }).collect();
         if !counting.is_empty() {
-            // What was seen stays the decision.
+            // The look remains the decision.
             let _counted = self.worker.store.decide(&counting).await;
         }
     }
@@ -421,7 +421,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         checks: &mut Checks<'r>,
         context: &RequestContext<'r, '_>,
     ) -> Result<(), RefusedBy> {
-        // The body of a request that has no unit left stays unread, and what was seen then is the decision.
+        // If a limit denies whatever the body says, the body is not read, and this look is the decision.
         self.client.timer().wait_for_store();
         if let Ok(decision) = self.worker.store.look(&checks.with_least_costs()).await
             && !decision.admitted

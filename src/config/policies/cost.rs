@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use tollgate_derive::{Settings, Word};
 
 use crate::{
-    config::{reader::Cursor, written::serialize},
+    config::{reader::Cursor, value::MAX_LIMIT, written::serialize},
     json_path::JsonPath,
     request_values::{OutputBounds, background_path, usage_paths},
     response_cost::{JsonNumber, JsonSum},
@@ -246,13 +246,10 @@ pub struct Reserve {
     pub prompt: bool,
 }
 
-/// `max` where it is not set.
-pub(in crate::config) const UNLIMITED: u64 = 1_000_000_000;
-
 impl Reserve {
     /// The units of a request of which nothing is known: `max`, or without one `default`.
     pub fn of_unknown(&self) -> u64 {
-        if self.max < UNLIMITED { self.max } else { self.default }
+        if self.max < MAX_LIMIT { self.max } else { self.default }
     }
 }
 
