@@ -3,6 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use axum::{Json, extract::State};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, request, uri::PathAndQuery};
 use send_wrapper::SendWrapper;
 
@@ -67,7 +68,9 @@ pub(super) async fn explanation(
     let config = state.active_config.snapshot();
     let listeners = &config.rules.config().listeners;
     let listener = request.listener.as_deref().map(|named| find_listener(named, listeners)).transpose()?;
-    let asked = ExplainedRequest { peer, is_https, certificate, listener, request: request_parts(request)? };
+    let body = request.body.clone().map(Bytes::from);
+    let asked =
+        ExplainedRequest { peer, is_https, certificate, listener, body, request: request_parts(request)? };
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
     let (rules, upstreams) = (&config.rules, &config.upstreams);
     let explained = proxy::explain::explain(rules, upstreams, &context.store, &state.bans, asked, now);
@@ -270,6 +273,7 @@ mod tests {
     fn asked(url: &str, host: Option<&str>) -> Result<(String, Option<String>), Problem> {
         let headers = host.map(|host| ("Host".to_owned(), HeaderValues::One(host.to_owned())));
         let request = dto::ExplainedRequest {
+            body: None,
             method: "GET".to_owned(),
             url: url.to_owned(),
             headers: headers.into_iter().collect(),

@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::abuse;
 
 /// Longest body in most requests, in bytes.
-const MAX_BODY: usize = 64 << 10;
+const MAX_BODY: usize = 1 << 20;
 /// Longest reason, in characters.
 const MAX_REASON: usize = 256;
 /// Time for a whole body to arrive.

@@ -184,6 +184,7 @@ impl Holder {
         let mut keys = [&self.key].into_iter().chain(&self.others);
         match (keys.find_map(|key| key.is_certain_of(condition, names)), condition) {
             (Some(true), Condition::User(_)) if !self.are_users_verified => None,
+            (Some(true), Condition::Value { client: Some(client), .. }) => self.meets(client, api_key, names),
             (Some(told), _) => Some(told),
             (None, Condition::OfKey { field, value }) => Some(api_key?.field(*field) == Some(value)),
             (None, _) => None,

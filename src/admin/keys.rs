@@ -634,7 +634,7 @@ fn change_detail(change: &dto::ApiKeyChange) -> String {
 
 /// Plans and routes of these keys that are not there: the policies' own limits hold, and no request is let through.
 fn warnings(config: &Config, keys: &[ApiKey]) -> Vec<String> {
-    let plans: Vec<&str> = config.plans.iter().map(String::as_str).collect();
+    let plans: Vec<&str> = config.plans.iter().map(|plan| &*plan.name).collect();
     let routes: Vec<&str> = config.routes.iter().map(|route| route.name.as_str()).collect();
     let unknown = |names: BTreeSet<&str>, known: &[&str], what: &str, effect: &str| {
         let describe = |name: &str| {

@@ -15,7 +15,7 @@ use crate::{
 /// Kinds of key parts: `path:/a`.
 const PLAIN: [&str; 9] = ["ip", "user", "customer", "api_key", "plan", "path", "route", "host", "method"];
 /// Kinds of key parts with a name: `header:x-api-key=VALUE`.
-const NAMED: [&str; 5] = ["header", "cookie", "query", "jwt", "tls"];
+const NAMED: [&str; 6] = ["header", "cookie", "query", "jwt", "tls", "value"];
 
 /// The key of a limit: `ip:203.0.113.7+path:/a`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl LimitKey {
 
     /// Whether it names a client by something of its requests, which others do not have.
     pub(super) fn names_a_client(&self) -> bool {
-        self.values().any(|(kind, _)| NAMED.contains(&kind))
+        self.values().any(|(kind, _)| NAMED.contains(&kind) && kind != "value")
     }
 
     /// Whether requests with this API key can have the key. `sources`: where users are read from.
@@ -99,7 +99,8 @@ impl LimitKey {
             && user.is_none_or(|_| sources.iter().any(names_user))
     }
 
-    /// Whether requests with this key meet the condition. `None`: the key does not tell.
+    /// Whether requests with this key meet the condition; of one on a value, the part about the value. `None`: the key does not
+    /// tell.
     pub(super) fn is_certain_of(&self, condition: &Condition, names: &UserNaming) -> Option<bool> {
         let named = |kind: &str, name: &str| {
             let mut values = self.values().filter(|(of, _)| *of == kind);
@@ -116,6 +117,7 @@ impl LimitKey {
             Condition::Tls { field, value } => named("tls", field.name()).map(|part| is(part, value)),
             Condition::OfKey { field, value } => self.value_of(field.name()).map(|of| decoded(of) == *value),
             Condition::Jwt { claim, value } => named("jwt", claim).map(|part| is(part, value)),
+            Condition::Value { name, text, .. } => named("value", name).map(|part| is(part, text)),
             // It is also a matter of who sent it.
             Condition::Header { name, value } => {
                 let differs = named("header", name.as_str())?.1;
@@ -154,6 +156,7 @@ fn is_made_by(part: &KeyPart, text: &str) -> bool {
         KeyPart::Jwt(claim) => is_named("jwt", claim),
         KeyPart::Tls(field) => is_named("tls", field.name()),
         KeyPart::OfKey(field) => kind == field.name(),
+        KeyPart::Value(name) => is_named("value", name),
     }
 }
 
@@ -204,7 +207,10 @@ fn read_part(part: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<String, 
         }),
         Some((kind, _)) if PLAIN.contains(&kind) => Ok(part.to_owned()),
         Some((kind, value)) if NAMED.contains(&kind) => match value.split_once('=') {
-            Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok(part.to_owned()),
+            // A value that can't be read is empty.
+            Some((name, value)) if !name.is_empty() && (!value.is_empty() || kind == "value") => {
+                Ok(part.to_owned())
+            }
             _ => Err(wrong("needs a name and a value")),
         },
         _ => Err(wrong("is not a valid part of a key")),

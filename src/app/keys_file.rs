@@ -56,7 +56,7 @@ impl KeysFile {
             return Ok(None);
         };
         let routes = config.routes.iter().map(|route| route.name.clone()).collect();
-        let rules = KeysFileRules { plans: Some(config.plans.clone()), routes };
+        let rules = KeysFileRules { plans: Some(config.plan_names()), routes };
         let mut reread = Reread::new([file::open(path)?], |[file]| read(&rules, file))?;
         reread.forget_contents();
         Ok(Some(Self { rules, source: Mutex::new(KeysSource { reread, is_in_force: false }) }))

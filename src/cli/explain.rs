@@ -1,6 +1,6 @@
 //! `tollgate explain URL`: explains the decision on a request.
 
-use std::{collections::BTreeMap, fs, process::ExitCode};
+use std::{collections::BTreeMap, fs, io, process::ExitCode};
 
 use clap::ValueHint;
 use http::Method;
@@ -33,6 +33,10 @@ pub(super) struct Args {
     /// A header of the request, such as 'x-api-key: k1'; repeat it for more
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header, value_hint = ValueHint::Other)]
     pub headers: Vec<(String, String)>,
+    /// A file with the body of the request; `-` reads it from the standard input. Without it, policies that count by the body are
+    /// not decided
+    #[arg(long, value_name = "FILE", value_parser = body, value_hint = ValueHint::FilePath)]
+    pub body: Option<String>,
     /// The address that the connection comes from [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::Other)]
     pub peer: Option<String>,
@@ -54,6 +58,20 @@ fn header(text: &str) -> Result<(String, String), String> {
         "" => Err("it has no name; write it as NAME: VALUE".to_owned()),
         name => Ok((name.to_owned(), value.trim().to_owned())),
     }
+}
+
+/// Reads the file of a body.
+fn body(file: &str) -> Result<String, String> {
+    let read = match file {
+        "-" => io::read_to_string(io::stdin()),
+        file => fs::read_to_string(file),
+    };
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => {
+            "it is not UTF-8: where such a body has to be read, its request gets 400".to_owned()
+        }
+        _ => error.to_string(),
+    })
 }
 
 /// Reads the certificates of a PEM file. A private key in it is not sent.
@@ -91,10 +109,10 @@ fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
             lines.push(value.clone());
         }
     }
-    let Args { method, url, peer, listener, .. } = args.clone();
+    let Args { method, url, peer, listener, body, .. } = args.clone();
     let client_certificate =
         args.client_cert.clone().map(|pem| AssumedCertificate { pem: Some(pem), ..Default::default() });
-    let request = ExplainedRequest { method, url, headers, peer, client_certificate, listener };
+    let request = ExplainedRequest { method, url, headers, peer, client_certificate, listener, body };
     let mut allowed = false;
     let text = client::post_json(
         &args.options,

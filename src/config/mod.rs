@@ -12,6 +12,7 @@
 //! | `routes` | `routes`, and their defaults at the top level |
 //! | `upstreams` | `upstreams` |
 //! | `policies` | `policies` |
+//! | `request_values` | `values`, and `allow_values` of routes and plans |
 //! | `listeners` | `listeners`, `admin`, `client_limits`, and the fields that clients and upstreams get |
 //! | `identity` | `user`, and which addresses may send requests |
 //! | `keys` | `api_keys`, `plans` |
@@ -42,6 +43,7 @@ mod nearest;
 mod policies;
 mod reader;
 mod redact;
+mod request_values;
 mod resolved;
 mod root;
 mod routes;

@@ -15,6 +15,7 @@ pub use super::policies::calendar::*;
 pub use super::policies::cost::*;
 pub use super::policies::denial_reply::*;
 pub use super::policies::settings::*;
+pub use super::request_values::settings::*;
 pub use super::resolved::*;
 pub use super::routes::action::*;
 pub use super::routes::cors::*;

@@ -6,27 +6,31 @@ use http::HeaderName;
 use serde::Serialize;
 use tollgate_derive::Settings;
 
-use crate::config::{
-    abuse::settings::{Abuse, BanRule, BansSettings},
-    identity::{
-        access::Access,
-        settings::{UserSource, UserSourceSettings},
-    },
-    keys::settings::ApiKeySettings,
-    listeners::{
-        clients::{
-            ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, ReplyHeaders, TrustedProxy,
+use crate::{
+    config::{
+        abuse::settings::{Abuse, BanRule, BansSettings},
+        identity::{
+            access::Access,
+            settings::{UserSource, UserSourceSettings},
         },
-        settings::{Admin, AdminSettings, Listener, ListenerSettings, Secret},
+        keys::settings::ApiKeySettings,
+        listeners::{
+            clients::{
+                ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, ReplyHeaders, TrustedProxy,
+            },
+            settings::{Admin, AdminSettings, Listener, ListenerSettings, Secret},
+        },
+        policies::settings::{Policy, PolicySettings},
+        request_values::settings::{Plan, RequestValueSettings, ValueSourceSettings},
+        routes::settings::{Route, RouteDefaults, RouteSettings},
+        settings::{Kind, Settings, Value},
+        store::settings::{RedisTopology, StoreSettings},
+        telemetry::settings::{AccessLog, Log, Tracing},
+        upstreams::settings::{Resolver, Upstream, UpstreamSettings},
+        value::{Invalid, count},
+        written::serialize,
     },
-    policies::settings::{Policy, PolicySettings},
-    routes::settings::{Route, RouteDefaults, RouteSettings},
-    settings::{Kind, Settings, Value},
-    store::settings::{RedisTopology, StoreSettings},
-    telemetry::settings::{AccessLog, Log, Tracing},
-    upstreams::settings::{Resolver, Upstream, UpstreamSettings},
-    value::{Invalid, count},
-    written::serialize,
+    request_values::RequestValue,
 };
 
 /// The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.
@@ -82,11 +86,22 @@ pub struct Config {
     #[setting(mapping(ApiKeySettings), unset = "no request has an API key", example = "{ file: keys.yaml }")]
     #[setting(see = ["plans", "routes[].require"])]
     pub api_keys: Option<Box<ApiKeySettings>>,
+    /// Parts of a request that have names: members of its JSON, fields of its form, or parts of its path. Policies count by
+    /// `value:NAME`.
+    #[setting(names(
+        RESOURCE,
+        either(mapping(RequestValueSettings), list(mapping(ValueSourceSettings), Some)),
+        Any
+    ))]
+    #[setting(unset = "none", example = "{ model: { json: model } }")]
+    #[setting(see = ["policies.*.key", "routes[].allow_values", "body_memory"])]
+    #[serde(serialize_with = "serialize::shared")]
+    pub values: Vec<Arc<RequestValue>>,
     /// Names for limits of policies. Keys of a plan have its limits instead of the policies' own: a rate, several, or
-    /// `unlimited`.
-    #[setting(names(RESOURCE, names(RESOURCE, either(word("unlimited"), text = QUOTA, list(text = QUOTA, SomeUnique)), Any), Any))]
+    /// `unlimited`. With `allow_values`, they may send no other values.
+    #[setting(names(RESOURCE, names(RESOURCE, either(word("unlimited"), text = QUOTA, list(text = QUOTA, SomeUnique), names(RESOURCE, list(text = ANY, SomeUnique), Some)), Any), Any))]
     #[setting(unset = "no plans", example = "{ pro: { per-ip: 600/1m } }", see = ["api_keys"])]
-    pub plans: Vec<String>,
+    pub plans: Vec<Plan>,
     /// Where limits are counted: in the memory of this process, or in Redis, for several instances together.
     #[setting(either(word("memory"), mapping(StoreSettings)), default = "memory")]
     #[setting(example = "{ redis: { url: \"redis://127.0.0.1:6379\" } }", see = ["policies.*.on_store_error"])]
@@ -190,6 +205,11 @@ impl Config {
     /// listeners.
     pub fn keep_until_restart(&mut self, old: &Self) {
         Settings::keep_until_restart(self, old);
+    }
+
+    /// The names of the plans.
+    pub fn plan_names(&self) -> Vec<String> {
+        self.plans.iter().map(|plan| plan.name.clone()).collect()
     }
 
     /// The limit on a request's body on `route` of the listener with this index, in bytes. The route's own limit

@@ -14,6 +14,7 @@ use crate::config::{
     },
     policies,
     reader::Cursor,
+    request_values,
     resolved::{Config, ConfigSource, Shutdown, Workers},
     routes,
     routes::settings::{Route, RouteDefaults},
@@ -47,7 +48,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let request_id = clients::request_id(mapping.take("request_id"));
     let has_api_keys = mapping.peek("api_keys").is_some();
     let api_keys = mapping.take("api_keys").and_then(ApiKeySettings::read);
-    let plans = plans::plans(mapping.take("plans"), has_api_keys);
+    let values = request_values::resolve::values(mapping.take("values"));
+    let plans = plans::plans(mapping.take("plans"), has_api_keys, &values);
     if let (Some(users), Some(api_keys)) = (mapping.peek("user"), &api_keys) {
         key_limits::warn_of_users(users, api_keys);
     }
@@ -61,7 +63,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let limits_attempts = has_api_keys || routes::resolve::require_credentials(mapping.peek("routes"));
     let policies = policies::resolve::policies(
         mapping.take("policies"),
-        identity,
+        (identity, &values),
         &plans,
         api_keys.as_ref(),
         limits_attempts,
@@ -79,7 +81,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         defaults,
         &policies,
         &upstreams,
-        identity,
+        (identity, &values),
         &listener_drafts,
         api_keys.as_ref(),
     );
@@ -110,7 +112,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         access,
         request_id,
         user,
-        plans: plans::names(&plans),
+        values: values.resolved()?,
+        plans: plans::resolved(plans),
         api_keys: api_keys.map(Box::new),
         store,
         policies: policies.resolved?,
@@ -134,8 +137,14 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
         keys::checks::check_keys_file(file, &config);
     }
+    if let Some(logged) = root.entry("access_log").and_then(|log| log.entry("values")) {
+        request_values::checks::check_logged(logged, &config);
+    }
     if let Some(memory) = root.entry("body_memory") {
         policies::checks::check_body_memory(memory, &config);
+    }
+    if let Some(routes) = root.entry("routes") {
+        request_values::checks::report_unread(routes, &config);
     }
     if let Some(proxies) = proxies {
         identity::checks::warn_of_spoofable_headers(proxies, &config);

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use super::identifier::RequestAttributes;
-use crate::config::model::Condition;
+use crate::{config::model::Condition, request_values::FoundValue};
 
 /// Whether a request meets `condition`. A client must not be able to choose its own limits: a user or a claim counts if
-/// it was verified, a certificate always (only verified ones are known), a header field if a trusted proxy sent it.
+/// it was verified, a certificate always (only verified ones are known), a header field if a trusted proxy sent it. A value
+/// of the request is also in the key, so that each has a count of its own.
 /// `address`: the client's, if known.
 pub fn condition_matches(
     condition: &Condition,
@@ -24,6 +25,10 @@ pub fn condition_matches(
         }
         Condition::OfKey { field, value } => {
             attributes.key.and_then(|key| key.field(*field)).is_some_and(|actual| actual == value)
+        }
+        Condition::Value { name, text, client } => {
+            matches!(attributes.values.get(name), FoundValue::Text(found) if found == text)
+                && client.as_ref().is_none_or(|client| condition_matches(client, attributes, address))
         }
         Condition::Header { name, value } => {
             let mut lines = attributes.headers.get_all(name).iter();

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     api_keys::ApiKey,
     config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
+    request_values::{FoundValue, FoundValues},
     router::{cookies, query_values},
     tls::TlsIdentity,
 };
@@ -48,6 +49,8 @@ pub struct RequestAttributes<'a> {
     pub headers: &'a HeaderMap,
     /// The route's name.
     pub route: &'a str,
+    /// The values that the configuration names.
+    pub values: &'a FoundValues,
 }
 
 /// The identifier of a request by `recipe`: its parts, each `KIND:VALUE`, joined by `+`.
@@ -64,6 +67,7 @@ pub struct RequestAttributes<'a> {
 /// | host, in lower case | `host:example.org` |
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
 /// | cookie; several of one name joined by commas | `cookie:session=VALUE` |
+/// | value that the configuration names, or its group; empty if it can't be read | `value:model=big` |
 /// | query parameter, decoded; several of one name joined by commas | `query:page=VALUE` |
 /// | one budget for all | `global` |
 ///
@@ -135,6 +139,11 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Method => {
             push_plain(out, "method:", attributes.method.as_str().to_ascii_uppercase().as_bytes())?;
         }
+        KeyPart::Value(name) => match attributes.values.get(name) {
+            FoundValue::Absent => return None,
+            FoundValue::Text(text) => push_named(out, "value:", name, text.as_bytes())?,
+            FoundValue::Unreadable => out.extend(["value:", name, "="]),
+        },
         KeyPart::Global => out.push_str("global"),
     }
     Some(())
@@ -192,7 +201,7 @@ fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a,
     }))
 }
 
-/// Never empty, without duplicates, in the order of the policy's keys.
+/// Without duplicates, in the order of the policy's keys. Empty: the request lacks the values that they name.
 pub type Identifiers = SmallVec<[CompactString; 2]>;
 
 /// The request lacks a key of a policy with `missing: deny`.
@@ -202,7 +211,8 @@ pub struct MissingIdentifier;
 
 /// The identifiers of a request by a policy's `keys`. A composite that lacks a part is missing. [`Missing::Skip`]
 /// leaves out a missing one, [`Missing::Ip`] replaces it by the address. A request with none of them is limited by
-/// address, so that omitting a header bypasses nothing.
+/// address, so that omitting a header bypasses nothing. But where each of them lacks a value that the configuration names,
+/// there is none: most requests of an API name no model.
 ///
 /// # Errors
 /// With [`Missing::Deny`], if one is missing.
@@ -213,10 +223,15 @@ pub fn identifiers(
 ) -> Result<Identifiers, MissingIdentifier> {
     let by_address = || attributes.address.identifier().clone();
     let mut found = Identifiers::new();
+    let mut lacks_values = !keys.is_empty();
     for key in keys {
         let next = match (identifier(key, attributes), missing) {
             (Some(identifier), _) => identifier,
-            (None, Missing::Skip) => continue,
+            (None, Missing::Skip) => {
+                lacks_values &=
+                    key.value_names().any(|name| *attributes.values.get(name) == FoundValue::Absent);
+                continue;
+            }
             (None, Missing::Ip) => by_address(),
             (None, Missing::Deny) => return Err(MissingIdentifier),
         };
@@ -224,7 +239,10 @@ pub fn identifiers(
             found.push(next);
         }
     }
-    Ok(if found.is_empty() { smallvec![by_address()] } else { found })
+    Ok(match found.is_empty() {
+        true if !lacks_values => smallvec![by_address()],
+        _ => found,
+    })
 }
 
 /// The value of a request that a policy with distinct counting counts, by `recipe`. If the request lacks it,
@@ -278,6 +296,7 @@ pub(super) mod tests {
             query: Some("page=2&q=a%62+c&page=3&empty=&%70lus=%2B&bare"),
             headers,
             route: "/a/*",
+            values: FoundValues::NONE,
         }
     }
 

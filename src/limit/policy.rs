@@ -74,6 +74,8 @@ pub struct Policy {
     pub missing: model::Missing,
     /// `distinct`: the value that is counted.
     pub value: Option<model::KeyRecipe>,
+    /// The values of requests that its keys, `value` and overrides name.
+    pub value_names: Vec<String>,
     /// A shadow policy counts and reports, but never denies.
     pub is_shadow: bool,
     /// Whether requests that this policy denies are counted as well.
@@ -155,6 +157,7 @@ impl Policy {
             keys: config.keys.clone(),
             missing: config.missing,
             value: config.value.clone(),
+            value_names: config.value_names().map(str::to_owned).collect(),
             is_shadow: config.mode == model::Mode::Shadow,
             count_denied: config.count_denied,
             count: config.count.clone(),

@@ -10,20 +10,21 @@ use smallvec::SmallVec;
 use super::{
     cors::is_preflight,
     outcome::{CheckOutcome, PolicyOutcome, VariantRef},
+    read_request::{ReadRequest, RequestUse},
     request_context::RequestContext,
     reservation::LeaseTokens,
 };
 use crate::{
     config::model::{
-        ATTEMPTS_POLICY, Condition, Cost, KeyPart, KeyRecipe, Missing, Reserve, ResponseCost, RouteAction,
-        RoutePolicy,
+        ATTEMPTS_POLICY, Condition, Cost, DEFAULT_MAX_REQUEST, KeyPart, KeyRecipe, Missing, Reserve,
+        ResponseCost, RouteAction, RoutePolicy,
     },
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
-    request_values::{Members, UnreadableBody, is_in_background},
+    request_values::{BodyRefusal, is_in_background},
 };
 
 /// Bytes of a body that make about one token.
@@ -50,14 +51,38 @@ pub struct Checks<'a> {
     /// The enforced policy that denies the request, because it lacks the value that identifies it (`missing: deny`).
     /// There are no checks of the policies after it.
     pub(super) unidentified: Option<usize>,
-    /// Whether the request's body is received before the decision.
+    /// Policies that wait for values of the request.
+    awaiting: SmallVec<[RoutePolicy; 1]>,
+    /// Whether the request is read before the decision.
     pub(super) reads_request: bool,
-    /// Whether members of it say how much to reserve, or whether the response is asked for its usage.
-    pub(super) reads_members: bool,
+    /// Whether members of its body say how much to reserve, or whether the response is asked for its usage.
+    pub(super) reads_costs: bool,
+    /// Whether the body says values of the request.
+    pub(super) reads_values: bool,
     /// Bytes of the request's body, as the client has sent it, if it was read.
     pub(super) request_bytes: Option<u64>,
     /// The most units of output that the request's body asks for, if it was read and says so.
     pub(super) max_output: Option<u64>,
+}
+
+/// Which uses of a request a check is for: one bit each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Uses(u64);
+
+impl Uses {
+    const ALL: Self = Self(u64::MAX);
+
+    fn only(nth: usize) -> Self {
+        Self(1_u64.checked_shl(nth as u32).unwrap_or_default())
+    }
+
+    fn has(self, nth: usize) -> bool {
+        self.0 & Self::only(nth).0 != 0
+    }
+
+    fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
 }
 
 /// Why a policy of the route does not apply to the request.
@@ -71,6 +96,8 @@ pub enum SkipReason<'a> {
     NoValue(VariantRef),
     /// It has no body, so that no language model responds.
     NoBody,
+    /// It lacks the values that its keys name, under these limits.
+    LacksValues(VariantRef),
     /// Its route shows the usage of limits: it takes nothing from limits of the key's holder, nor units that upstreams'
     /// responses cost.
     Usage,
@@ -84,6 +111,11 @@ impl<'a> Checks<'a> {
         let is_usage = context.route.action == RouteAction::Usage;
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
+        let asks_values = context.asks_values();
+        if asks_values {
+            checks.reads_request = true;
+            checks.reads_values = context.values_need_body();
+        }
         for &RoutePolicy { policy: index, price } in &context.route.policies {
             let Some(policy) = context.rules.policies.get(index) else { continue };
             if is_preflight && !policy.preflight {
@@ -95,7 +127,14 @@ impl<'a> Checks<'a> {
                 continue;
             }
             let price = price.or(is_usage.then_some(1));
-            match checks.add(index, policy, price, &details) {
+            if asks_values && !policy.value_names.is_empty() {
+                if let Some(cost) = policy.cost.of_response() {
+                    checks.reads_costs |= cost.reads_members();
+                }
+                checks.awaiting.push(RoutePolicy { policy: index, price });
+                continue;
+            }
+            match checks.add(index, policy, price, &details, context.attributes()) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => {
                     checks.unidentified = Some(index);
@@ -115,7 +154,7 @@ impl<'a> Checks<'a> {
         let last = context.rules.policies.iter().enumerate().last();
         if let Some((index, policy)) = last.filter(|(_, policy)| policy.name == ATTEMPTS_POLICY) {
             // Every request has an address.
-            let _identified = checks.add(index, policy, None, &details);
+            let _identified = checks.add(index, policy, None, &details, context.attributes());
         }
         checks
     }
@@ -159,28 +198,120 @@ impl<'a> Checks<'a> {
         self.checks.iter().map(least).collect()
     }
 
-    /// The longest request body that is read for a reservation, in bytes.
-    pub(super) fn longest_request(&self) -> usize {
-        let costs = self.checks.iter().filter_map(|check| check.policy.cost.of_response());
-        costs.map(|cost| cost.max_request).max().unwrap_or_default()
+    /// The longest request body that is read, in bytes. `policies`: all.
+    pub(super) fn longest_request(&self, policies: &[Policy]) -> usize {
+        let awaiting = self.awaiting.iter().filter_map(|of| policies.get(of.policy));
+        let policies = self.checks.iter().map(|check| check.policy).chain(awaiting);
+        let of_costs = policies.filter_map(|policy| policy.cost.of_response()).map(|cost| cost.max_request);
+        of_costs.chain(self.reads_values.then_some(DEFAULT_MAX_REQUEST)).max().unwrap_or_default()
     }
 
-    /// Sets the reservations by the uses of the request's body, and its `length` in bytes. The policies to which a request
-    /// without a body costs nothing do not apply.
+    /// The policies that wait for values, which are not known.
+    pub(super) fn take_awaiting(&mut self) -> SmallVec<[usize; 1]> {
+        self.awaiting.drain(..).map(|of| of.policy).collect()
+    }
+
+    /// Whether reservations depend on the length of the body.
+    pub(super) fn reserves_by_length(&self) -> bool {
+        self.checks
+            .iter()
+            .any(|check| check.policy.cost.of_response().is_some_and(|cost| cost.reserve.prompt))
+    }
+
+    /// Whether something of the body is read.
+    pub(super) fn reads_members(&self) -> bool {
+        self.reads_costs || self.reads_values
+    }
+
+    /// Adds the checks of the policies that wait for the values of the request, and sets the reservations by what was `read`.
+    /// `length`: of its body, in bytes. The policies to which a request without a body costs nothing do not apply.
     ///
     /// # Errors
     /// A member is something else than it may be, or the request asks for more than it may.
-    pub(super) fn reserve(&mut self, uses: &[Members<'_, '_>], length: u64) -> Result<(), UnreadableBody> {
-        self.request_bytes = Some(length);
+    pub(super) fn complete(
+        &mut self,
+        read: &ReadRequest<'_, '_>,
+        length: u64,
+        inputs: &CheckInputs<'_>,
+        context: &RequestContext<'a, '_>,
+    ) -> Result<(), BodyRefusal> {
         if length == 0 {
             self.remove(|cost| cost.has_preset());
         }
+        let uses = self.add_awaiting(read, inputs, context);
+        self.reserve(read, &uses, length)
+    }
+
+    /// Adds the checks of the policies that wait for values: one for each limit, identifier and value that is counted. Returns
+    /// for each check which uses of the request it is for.
+    pub(super) fn add_awaiting(
+        &mut self,
+        read: &ReadRequest<'_, '_>,
+        inputs: &CheckInputs<'_>,
+        context: &RequestContext<'a, '_>,
+    ) -> SmallVec<[Uses; 2]> {
+        let mut uses: SmallVec<[Uses; 2]> = self.checks.iter().map(|_| Uses::ALL).collect();
+        let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
+        for RoutePolicy { policy: index, price } in std::mem::take(&mut self.awaiting) {
+            let Some(policy) = context.rules.policies.get(index) else { continue };
+            let (first, mut skipped) = (self.checks.len(), None);
+            for (nth, RequestUse { values, .. }) in read.uses.iter().enumerate() {
+                let attributes = RequestAttributes { values, ..*context.attributes() };
+                let before = self.checks.len();
+                match self.add(index, policy, price, &details, &attributes) {
+                    Err(MissingIdentifier) if policy.is_shadow => {
+                        self.denied_in_shadow.push(index);
+                        break;
+                    }
+                    Err(MissingIdentifier) => {
+                        self.unidentified = Some(index);
+                        return uses;
+                    }
+                    Ok(reason) => skipped = skipped.or(reason),
+                }
+                uses.resize(self.checks.len(), Uses::only(nth));
+                self.merge(first, before, &mut uses);
+            }
+            if self.checks.len() == first {
+                self.skipped.extend(skipped.map(|reason| (index, reason)));
+            }
+        }
+        uses
+    }
+
+    /// Merges the checks from `before` on into equal ones from `first` on.
+    fn merge(&mut self, first: usize, before: usize, uses: &mut SmallVec<[Uses; 2]>) {
+        let mut nth = before;
+        while let Some(check) = self.checks.get(nth) {
+            let is_equal = |other: usize| {
+                let (one, is_same) = (&self.checks[other], self.variants[other] == self.variants[nth]);
+                is_same && one.identifier == check.identifier && one.detail == check.detail
+            };
+            let Some(equal) = (first..before).find(|other| is_equal(*other)) else {
+                nth += 1;
+                continue;
+            };
+            if !matches!(check.policy.kind, Kind::Concurrency | Kind::Distinct) {
+                self.checks[equal].cost = self.checks[equal].cost.saturating_add(self.checks[nth].cost);
+            }
+            let merged = uses[nth];
+            uses[equal].add(merged);
+            self.checks.remove(nth);
+            self.variants.remove(nth);
+            uses.remove(nth);
+        }
+    }
+
+    /// Sets the reservations by the `uses` of each check.
+    fn reserve(&mut self, read: &ReadRequest<'_, '_>, uses: &[Uses], length: u64) -> Result<(), BodyRefusal> {
+        self.request_bytes = Some(length);
         let mut is_first = true;
-        for check in &mut self.checks {
+        for (check, of_check) in self.checks.iter_mut().zip(uses) {
             let Some(cost) = check.policy.cost.of_response() else { continue };
             let Reserve { bounds, default, max, prompt, .. } = &cost.reserve;
             let (mut output, mut bound, mut is_told_later) = (0_u64, Some(0_u64), false);
-            for members in uses {
+            let uses = read.uses.iter().enumerate().filter(|(nth, _)| of_check.has(*nth));
+            for (_, RequestUse { members, .. }) in uses {
                 let asked = bounds.as_ref().map(|bounds| bounds.asked(members)).transpose()?;
                 let responses = asked.map_or(1, |asked| asked.responses);
                 let each = asked.and_then(|asked| asked.bound).unwrap_or(*default);
@@ -192,7 +323,7 @@ impl<'a> Checks<'a> {
                 is_told_later |= cost.is_of_openai() && is_in_background(members);
             }
             if let Some(most) = cost.most.filter(|most| output.min(*max) > *most) {
-                return Err(UnreadableBody::asks_for_too_much(output, most));
+                return Err(BodyRefusal::asks_for_too_much(output, most));
             }
             self.max_output =
                 if is_first { bound } else { self.max_output.zip(bound).map(|(one, other)| one.max(other)) };
@@ -205,8 +336,10 @@ impl<'a> Checks<'a> {
         Ok(())
     }
 
-    /// Removes the checks of policies whose responses would have told the cost: the request is not forwarded.
+    /// Removes the checks of policies whose responses would have told the cost, or that wait for values: the request is not
+    /// forwarded.
     pub(super) fn remove_response_costs(&mut self) {
+        self.awaiting.clear();
         self.remove(|_| true);
     }
 
@@ -224,21 +357,27 @@ impl<'a> Checks<'a> {
     }
 
     /// Adds the checks of one policy, or returns why there is none. `price`: the route's own
-    /// cost in place of the policy's.
+    /// cost in place of the policy's. `attributes`: of the request, or of one call of its batch.
     fn add(
         &mut self,
         index: usize,
         policy: &'a Policy,
         price: Option<u64>,
         details: &Details<'_, '_, '_>,
+        attributes: &RequestAttributes<'_>,
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
-        let attributes = details.context.attributes();
-        let (variant, policy) = match policy.applicable(|of| is_met(of, details.context)) {
+        let address = details.context.known_address();
+        let (variant, policy) = match policy.applicable(|of| condition_matches(of, attributes, address)) {
             Ok((variant, limits)) => (VariantRef { policy: index, variant }, limits),
             Err(condition) => return Ok(Some(SkipReason::Exempt(condition))),
         };
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
-        let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
+        if identifiers.is_empty() {
+            return Ok(Some(SkipReason::LacksValues(variant)));
+        }
+        let Some(detail) = details.detail(policy, attributes)? else {
+            return Ok(Some(SkipReason::NoValue(variant)));
+        };
         if policy.cost.of_response().is_some_and(|cost| cost.has_preset())
             && details.context.is_without_body()
         {
@@ -252,7 +391,7 @@ impl<'a> Checks<'a> {
             }
             (None, Cost::Response(cost)) => {
                 self.reads_request |= cost.reads_request();
-                self.reads_members |= cost.reads_members();
+                self.reads_costs |= cost.reads_members();
                 // A plan's limit may be less.
                 cost.reserve.default.min(policy.most_admissible())
             }
@@ -283,13 +422,17 @@ struct Details<'d, 'r, 'a> {
 
 impl Details<'_, '_, '_> {
     /// The input of checks of `policy`. `None`: there is nothing to check.
-    fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
+    fn detail(
+        &self,
+        policy: &Policy,
+        attributes: &RequestAttributes<'_>,
+    ) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList { .. } => {
                 Detail::Entry(Arc::clone(self.entry.get_or_init(|| self.context.evidence(self.inputs.time))))
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),
-            Kind::Distinct => return distinct_detail(policy, policy.missing, self.context.attributes()),
+            Kind::Distinct => return distinct_detail(policy, policy.missing, attributes),
             _ => Detail::None,
         }))
     }

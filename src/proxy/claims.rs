@@ -103,22 +103,15 @@ fn named_fields(config: &Config) -> Vec<HeaderName> {
             Cost::Fixed(_) | Cost::Response(_) => None,
         };
         let conditions = exempt.iter().chain(overrides.iter().map(|of| &of.condition));
-        keys.chain(cost).chain(conditions.filter_map(field_of))
+        keys.chain(cost).chain(conditions.filter_map(Condition::header))
     });
-    let bans = config.bans.iter().flat_map(|rule| rule.exempt.iter().filter_map(field_of));
+    let bans = config.bans.iter().flat_map(|rule| rule.exempt.iter().filter_map(Condition::header));
     let routes = config.routes.iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
     let keys = config.api_keys.iter().flat_map(|keys| &keys.from).filter_map(|source| match source {
         KeySource::Header(name) => Some(name),
         KeySource::Bearer | KeySource::Query(_) => None,
     });
     users.chain(policies).chain(bans).chain(routes).chain(keys).cloned().collect()
-}
-
-fn field_of(condition: &Condition) -> Option<&HeaderName> {
-    match condition {
-        Condition::Header { name, .. } => Some(name),
-        _ => None,
-    }
 }
 
 /// Whether proxies use this field to tell each other the sender or the purpose of a request, or clients use it to ask

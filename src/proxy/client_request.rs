@@ -18,6 +18,7 @@ use super::{
     header_edits::FilledEdits,
     headers,
     peer::Peer,
+    read_request::ReadRequest,
     reply::Reply,
     request_buffering::{NeededPart, NotReceived, ReceivedBody, receive_before_decision, receive_small},
     request_context::{FoundRoute, RequestContext},
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
     limit::{Check, Decision, StoreAdmin},
-    request_values::{BodyContent, UnreadableBody, ask_for_usage, content},
+    request_values::{BodyRefusal, content},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
@@ -158,36 +159,50 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         }
     }
 
-    /// Reads the body before the decision: it says how much the `checks` reserve.
+    /// Completes the `checks` by what was `read` without its body.
+    fn complete<'r>(
+        &self,
+        checks: &mut Checks<'r>,
+        context: &RequestContext<'r, '_>,
+        read: &ReadRequest<'_, '_>,
+    ) -> Result<(), Box<Reply>> {
+        let length = self.body.as_ref().map_or(0, ReceivedBody::least_length);
+        context.complete_by(checks, read, length, &self.inputs()).map_err(refusal)
+    }
+
+    /// Reads the request before the decision, and completes the `checks` by it.
     ///
     /// # Errors
     /// The reply for the client: it broke the body off, was too slow, or the body can't be read.
-    async fn read_body(
+    async fn read_body<'r>(
         &mut self,
-        checks: &mut Checks<'_>,
-        context: &RequestContext<'_, '_>,
+        checks: &mut Checks<'r>,
+        context: &RequestContext<'r, '_>,
     ) -> Result<(), Box<Reply>> {
         let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let unreadable = |UnreadableBody { status, detail }| Box::new(Reply::problem(status, detail));
-        let kind = match checks.reads_members && context.facts.has_body {
-            true => Some(content(&context.request().headers).map_err(unreadable)?),
-            false => None,
-        };
-        self.client.timer().wait_for_store();
+        let mut kind = None;
+        if checks.reads_members() && context.facts.has_body {
+            kind = match content(&context.request().headers) {
+                Err(_) if context.counts_unreadable(checks.reads_costs) => {
+                    return self.complete(checks, context, &context.unreadable());
+                }
+                kind => Some(kind.map_err(refusal)?),
+            };
+        }
         let Some(ReceivedBody::Stream(body)) = self.body.take() else { return Ok(()) };
         let length = body.size_hint().exact();
-        if kind.is_none()
-            && let Some(length) = length
-        {
+        if kind.is_none() && (length.is_some() || !checks.reserves_by_length()) {
             // Its length is all that counts.
             self.body = Some(ReceivedBody::Stream(body));
-            return checks.reserve(&[context.asked_members().nothing()], length).map_err(unreadable);
+            return self.complete(checks, context, &context.read_head().map_err(refusal)?);
         }
         let max_body = worker.config().max_body(context.route, self.client.listener());
-        let limit = checks.longest_request().min(max_body.map_or(usize::MAX, |max| max as usize));
+        let limit = checks
+            .longest_request(&worker.rules.policies)
+            .min(max_body.map_or(usize::MAX, |max| max as usize));
         let is_small = length.is_some_and(|length| length <= SMALL_BODY.min(limit as u64));
         let part = match kind {
-            Some(BodyContent::Other | BodyContent::Grpc) if !is_small => NeededPart::Begin,
+            Some(kind) if !is_small && !context.reads_whole(kind) => NeededPart::Begin,
             _ => NeededPart::Whole,
         };
         let memory = (&worker.body_memory, worker.rules.identifying_address(self.exchange.address()));
@@ -204,7 +219,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
                 return Err(reply);
             }
         };
-        match reserve_by(&body, kind, limit, checks, context) {
+        match context.complete(checks, body.received(), (kind, limit), &self.inputs()) {
             Ok(edited) => {
                 let body = edited.map_or(body, |edited| ReceivedBody::Edited(edited.into()));
                 self.body = Some(body.held_in(memory));
@@ -213,39 +228,14 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             Err(fault) => {
                 // The rest of it is discarded with the reply.
                 self.body = Some(body);
-                Err(unreadable(fault))
+                Err(refusal(fault))
             }
         }
     }
 }
 
-/// Sets the reservations of `checks` by the `body`. Returns the body with which the upstream is asked for its usage, if that
-/// is another one. `kind`: of the body, if members of it are needed. `limit`: the most bytes that are read.
-fn reserve_by(
-    body: &ReceivedBody,
-    kind: Option<BodyContent>,
-    limit: usize,
-    checks: &mut Checks<'_>,
-    context: &RequestContext<'_, '_>,
-) -> Result<Option<Vec<u8>>, UnreadableBody> {
-    let (asked, mut uses) = (context.asked_members(), SmallVec::new());
-    match (kind, body) {
-        (None | Some(BodyContent::Grpc), _) => {}
-        (Some(BodyContent::Json), ReceivedBody::Whole(whole)) => uses = asked.read(whole)?,
-        (Some(kind @ BodyContent::Other), ReceivedBody::Whole(whole)) => kind.check(whole, true)?,
-        (Some(kind @ BodyContent::Other), ReceivedBody::Begun(begin, _)) => kind.check(begin, false)?,
-        _ => return Err(UnreadableBody::too_long(limit)),
-    }
-    if uses.is_empty() {
-        uses.push(asked.nothing());
-    }
-    checks.reserve(&uses, body.least_length())?;
-    match (body, &*uses) {
-        (ReceivedBody::Whole(whole), [only]) if checks.asks_for_usage() => {
-            ask_for_usage(only, context.found.target.path(), whole)
-        }
-        _ => Ok(None),
-    }
+fn refusal(BodyRefusal { status, detail }: BodyRefusal) -> Box<Reply> {
+    Box::new(Reply::problem(status, detail))
 }
 
 /// A body of another type than JSON up to this length is received as a whole.
@@ -423,7 +413,10 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     ) -> Result<(), RefusedBy> {
         // If a limit denies whatever the body says, the body is not read, and this look is the decision.
         self.client.timer().wait_for_store();
-        if let Ok(decision) = self.worker.store.look(&checks.with_least_costs()).await
+        let reads_body = context.facts.has_body && (checks.reads_members() || checks.reserves_by_length());
+        if reads_body
+            && !checks.as_slice().is_empty()
+            && let Ok(decision) = self.worker.store.look(&checks.with_least_costs()).await
             && !decision.admitted
         {
             self.begin_decision(checks);
@@ -432,7 +425,11 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
             self.record_outcomes(context.found.route, checks, &decision);
             return Err(self.denied(checks, &decision, context));
         }
-        let Err(reply) = self.read_body(checks, context).await else { return Ok(()) };
+        let read = self.read_body(checks, context).await;
+        if let Some(values) = context.found.values.get() {
+            self.exchange.log_values(&self.worker.config().access_log.values, values);
+        }
+        let Err(reply) = read else { return Ok(()) };
         // It counts as a request, and costs nothing that a response would tell.
         checks.remove_response_costs();
         self.decide(checks, context).await?;

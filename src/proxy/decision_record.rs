@@ -24,7 +24,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         &'d self,
         context: &'d RequestContext<'r, 'c>,
     ) -> DenialRecord<'d, 'r, 'c> {
-        DenialRecord { exchange: &self.exchange, context }
+        DenialRecord::new(&self.exchange, context)
     }
 
     /// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of

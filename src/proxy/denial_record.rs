@@ -1,6 +1,6 @@
 //! Records of denied requests, for the admin port.
 
-use std::{rc::Rc, sync::Arc};
+use std::{borrow::Cow, rc::Rc, sync::Arc};
 
 use compact_str::CompactString;
 use tokio::task;
@@ -15,9 +15,15 @@ use crate::{
 pub(super) struct DenialRecord<'d, 'r, 'a> {
     pub(super) exchange: &'d Exchange,
     pub(super) context: &'d RequestContext<'r, 'a>,
+    /// See [`RequestContext::recorded_user`].
+    user: Option<Cow<'d, str>>,
 }
 
-impl DenialRecord<'_, '_, '_> {
+impl<'d, 'r, 'a> DenialRecord<'d, 'r, 'a> {
+    pub(super) fn new(exchange: &'d Exchange, context: &'d RequestContext<'r, 'a>) -> Self {
+        Self { exchange, context, user: context.recorded_user() }
+    }
+
     /// Records the check that `denied` the request. `first`: whether it is the first check that did. The request is
     /// counted, and kept as evidence, once for all of them.
     pub(super) fn record<S: StoreAdmin + 'static>(
@@ -59,19 +65,19 @@ impl DenialRecord<'_, '_, '_> {
         self.context.evidence(self.exchange.time())
     }
 
-    fn denial<'a>(
-        &'a self,
+    fn denial<'s>(
+        &'s self,
         policy: usize,
-        identifier: &'a str,
+        identifier: &'s str,
         retry_after: Option<i64>,
-    ) -> DenialReport<'a> {
+    ) -> DenialReport<'s> {
         let now = self.exchange.time();
         let until = now.saturating_add(retry_after.unwrap_or(0));
         DenialReport {
             address: self.context.attributes().address.address(),
             policy,
             identifier,
-            user: self.context.rules.written_user(&self.context.found.identity),
+            user: self.user.as_deref(),
             is_user_verified: self.context.found.identity.is_verified,
             now,
             until,

@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response};
+use serde_json::{Map, Value};
 
 use super::{
     client::ClientInfo,
@@ -29,6 +30,7 @@ use crate::{
     api_keys::{ApiKey, KeyField},
     config::model::Endpoint,
     limit::Clock,
+    request_values::FoundValues,
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
@@ -95,6 +97,8 @@ struct LoggedFields {
     key: Option<Arc<ApiKey>>,
     upstream: Option<String>,
     retried: Vec<RetriedTry>,
+    /// Its values, as a JSON object.
+    values: Option<String>,
 }
 
 impl LoggedFields {
@@ -128,6 +132,7 @@ impl Exchange {
                 key: None,
                 upstream: None,
                 retried: Vec::new(),
+                values: None,
             })
         });
         let trace = begin_trace(telemetry, client, request, &request_id);
@@ -513,6 +518,7 @@ impl Exchange {
             delay_millis: self.verdict.delay_millis(),
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
             cost: None,
+            values: log.values.as_deref(),
             trace_id: self.trace.as_ref().map(RequestTrace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: subject.as_deref().map(str::as_bytes),
@@ -551,6 +557,21 @@ impl Exchange {
                 "a response tells a cost that is no whole number from 0 to 1000000000: `missing` is charged"
             ),
         }
+    }
+
+    /// Keeps the values called `names` for the log. `uses`: the values of the request, or of each call of its batch.
+    pub(super) fn log_values(&mut self, names: &[String], uses: &[FoundValues]) {
+        let Some(log) = self.log.as_mut().filter(|_| !names.is_empty()) else { return };
+        let object: Map<String, Value> = names
+            .iter()
+            .map(|name| {
+                let mut found: Vec<Value> = uses.iter().map(|values| values.get(name).into()).collect();
+                found.dedup();
+                let value = if found.len() == 1 { found.remove(0) } else { found.into() };
+                (name.clone(), value)
+            })
+            .collect();
+        log.values = Some(Value::from(object).to_string());
     }
 
     /// Counts the request as refused for this reason, independently of its status.

@@ -39,6 +39,7 @@ mod path_rewrite;
 mod peer;
 mod placeholders;
 mod quota;
+mod read_request;
 mod refused_body;
 mod refused_head;
 mod reply;

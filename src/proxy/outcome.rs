@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::limit::{Check, Policy, ResponseStatus, algorithm::Verdict};
 
 /// A policy's limits: its own or an override's.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantRef {
     /// The policy's index.
     pub policy: usize,

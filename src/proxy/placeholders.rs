@@ -1,6 +1,6 @@
 //! The values of the settings' placeholders for one request.
 
-use std::{fmt::Write, net::IpAddr};
+use std::{fmt::Write, net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
 use http::HeaderValue;
@@ -10,6 +10,7 @@ use super::headers::never_indexed;
 use crate::{
     config::model::{FieldText, Placeholder, PlaceholderText, TextPart},
     identity::Identity,
+    request_values::{FoundValues, RequestValue},
     router::{Host, Rejection, Router, Target, assembled_path},
 };
 
@@ -23,6 +24,8 @@ pub(super) struct PlaceholderValues<'a> {
     pub(super) address: IpAddr,
     pub(super) identity: &'a Identity,
     pub(super) request_id: &'a HeaderValue,
+    /// The values that the configuration names, and those of the request: of each call, if it is a batch.
+    pub(super) values: (&'a [Arc<RequestValue>], &'a [FoundValues]),
 }
 
 impl PlaceholderValues<'_> {
@@ -107,6 +110,13 @@ impl PlaceholderValues<'_> {
             Placeholder::RequestId => read(self.request_id.as_bytes()),
             Placeholder::Host => read(self.target.host().map_or("", Host::name).as_bytes()),
             Placeholder::Capture(index) => read(self.capture(index).as_bytes()),
+            Placeholder::Value(index) => {
+                let (names, found) = self.values;
+                let Some(value) = names.get(index) else { return };
+                let mut texts: Vec<&str> = found.iter().filter_map(|of| of.get(&value.name).text()).collect();
+                texts.dedup();
+                read(texts.join(",").as_bytes());
+            }
         }
     }
 }

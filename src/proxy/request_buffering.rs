@@ -13,6 +13,7 @@ use super::{
     connection_state::ConnectionState,
     expect_continue,
     paced_body::PacedBody,
+    read_request::ReceivedPart,
     reply::Reply,
 };
 use crate::{
@@ -74,6 +75,16 @@ impl ReceivedBody {
             Self::Stream(rest) => rest.size_hint().lower(),
             Self::Begun(begun, rest) => begun.len() as u64 + rest.size_hint().lower(),
         }
+    }
+
+    /// The part that was received.
+    pub(super) fn received(&self) -> ReceivedPart<'_> {
+        let (bytes, is_whole) = match self {
+            Self::Whole(bytes) | Self::Edited(bytes) => (&**bytes, true),
+            Self::Begun(bytes, _) => (&**bytes, false),
+            Self::Stream(_) => (&[][..], false),
+        };
+        ReceivedPart { bytes, is_whole, least_length: self.least_length() }
     }
 
     /// The body, whose bytes are kept in this memory.

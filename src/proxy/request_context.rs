@@ -1,16 +1,19 @@
 //! A request as its steps see it: its facts, and the findings of the steps.
 
-use std::{cell::OnceCell, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, cell::OnceCell, net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Method, header, request};
+use smallvec::SmallVec;
 
-use super::{placeholders::PlaceholderValues, request_facts::RequestFacts, rules::Rules};
+use super::{
+    placeholders::PlaceholderValues, read_request::AskedOfRoute, request_facts::RequestFacts, rules::Rules,
+};
 use crate::{
     abuse::{self, RequestLine},
     config::model::Route,
     identity::{AddressIdentifier, ClientIp, Identity, RequestAttributes},
     limit::algorithm::metadata_list::Entry,
-    request_values::AskedMembers,
+    request_values::FoundValues,
     router::{Host, Target},
 };
 
@@ -23,6 +26,8 @@ pub struct FoundRoute {
     pub identity: Identity,
     /// The index of the route.
     pub route: usize,
+    /// The values that decide on the request: of each call, if it is a batch. Unset: they were not read, or it has none.
+    pub(super) values: OnceCell<SmallVec<[FoundValues; 1]>>,
 }
 
 impl FoundRoute {
@@ -32,9 +37,10 @@ impl FoundRoute {
         rules: &'a Rules,
         request_id: &'a HeaderValue,
     ) -> PlaceholderValues<'a> {
-        let Self { target, client, identity, route, .. } = self;
+        let Self { target, client, identity, route, values, .. } = self;
         let (router, address) = (&rules.router, client.ip);
-        PlaceholderValues { router, route: *route, target, address, identity, request_id }
+        let values = (&*rules.config.values, values.get().map_or(&[][..], |uses| uses));
+        PlaceholderValues { router, route: *route, target, address, identity, request_id, values }
     }
 }
 
@@ -62,8 +68,8 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
             && !request.headers.contains_key(header::UPGRADE)
     }
 
-    /// The members that the route's policies ask for in the body.
-    pub(super) fn asked_members(&self) -> &'r AskedMembers {
+    /// What the route asks of the request.
+    pub(super) fn asked(&self) -> &'r AskedOfRoute {
         &self.rules.asked[self.found.route]
     }
 
@@ -88,8 +94,15 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
                 query: target.query(),
                 headers: &request.headers,
                 route: &self.route.name,
+                values: FoundValues::NONE,
             }
         })
+    }
+
+    /// The attributes with the values that were read; of a batch, those of its first call.
+    pub(crate) fn attributes_with_values(&self) -> RequestAttributes<'a> {
+        let values = self.found.values.get().and_then(|uses| uses.first());
+        RequestAttributes { values: values.unwrap_or(FoundValues::NONE), ..*self.attributes() }
     }
 
     /// The head of the request.
@@ -103,13 +116,24 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         RequestLine { is_safe: self.request().method.is_safe(), path: target.path(), query: target.query() }
     }
 
+    /// The user in the form that may be stored: of the request, or else the name in its login form, which nobody has verified.
+    pub fn recorded_user(&self) -> Option<Cow<'_, str>> {
+        let identity = &self.found.identity;
+        if let Some(user) = self.rules.written_user(identity) {
+            return Some(user.into());
+        }
+        let mut uses = self.found.values.get()?.iter();
+        let login = uses.find_map(FoundValues::folded_text).filter(|_| identity.user.is_none())?;
+        self.rules.names.stored_name(login)
+    }
+
     /// The request, received at `time`, as evidence, with the user in the form that may be stored. Names and paths are
     /// cut, because clients can make them long and evidence is kept for a while.
     pub fn evidence(&self, time: i64) -> Arc<Entry> {
-        let user = self.rules.written_user(&self.found.identity).map(abuse::shorten_name);
+        let user = self.recorded_user();
         Arc::new(Entry {
             time,
-            user: user.map(Into::into),
+            user: user.as_deref().map(|user| abuse::shorten_name(user).into()),
             method: self.request().method.clone(),
             path: self.request_line().recorded_path().into(),
         })

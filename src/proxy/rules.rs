@@ -15,17 +15,17 @@ use super::{
     headers::{self, Via, X_FORWARDED_FOR},
     peer::Peer,
     quota::QuotaTexts,
+    read_request::AskedOfRoute,
     request_facts::{RequestFacts, RequestKey},
 };
 use crate::{
     abuse::{self, UserNaming, bans},
     api_keys::ApiKeys,
-    config::model::{AddressHeader, ClientLimits, Config, Route},
+    config::model::{AddressHeader, ClientLimits, Config},
     identity::{
         AccessRules, AddressIdentifier, Identity, RequestKeys, TrustedProxies, Verifier, identify_with,
     },
     limit::Policy,
-    request_values::AskedMembers,
     router::{Rejection, Router, Target},
     telemetry::diagnostics::UntrustedPeer,
 };
@@ -44,8 +44,10 @@ pub struct Rules {
     pub(super) keys: Option<Box<RequestKeys>>,
     /// How users are stored and logged.
     pub names: UserNaming,
-    /// The members that each route's policies ask for in the body of a request, in the configuration's order.
-    pub(super) asked: Box<[AskedMembers]>,
+    /// What each route asks of its requests, in the configuration's order.
+    pub(super) asked: Box<[AskedOfRoute]>,
+    /// Whether plans allow only some values.
+    pub(super) has_restricted_plans: bool,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
@@ -56,13 +58,6 @@ pub struct Rules {
     pub(super) via: Via,
     /// The fields that clients must not set for themselves.
     pub(super) claims: Arc<ClaimFields>,
-}
-
-/// The members that policies of `route` ask for in the body of a request.
-fn asked_members(policies: &[Policy], route: &Route) -> AskedMembers {
-    let of_route = route.variants().iter().flat_map(|route| &route.policies);
-    let costs = of_route.filter_map(|of| policies.get(of.policy)?.cost.of_response());
-    AskedMembers::new(costs.flat_map(|cost| cost.asked_paths()))
 }
 
 impl Rules {
@@ -94,7 +89,8 @@ impl Rules {
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
             claims: Arc::new(ClaimFields::new(&config)),
-            asked: config.routes.iter().map(|route| asked_members(&policies, route)).collect(),
+            asked: config.routes.iter().map(|route| AskedOfRoute::new(&config, &policies, route)).collect(),
+            has_restricted_plans: config.plans.iter().any(|plan| !plan.allow_values.is_empty()),
             bans: bans::LadderRule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,

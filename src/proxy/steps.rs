@@ -1,7 +1,7 @@
 //! The steps of a request, from its head to the source of its response. Their order stands here once, for all that take
 //! them: `serve` for a client's request, `explain` for a question about one, and `replay` for a line of an access log.
 
-use std::time::Duration;
+use std::{cell::OnceCell, time::Duration};
 
 use http::{HeaderMap, HeaderValue, header};
 
@@ -30,6 +30,7 @@ pub use super::{
 use crate::{
     config::model::{MethodOverride, Require, RouteAction},
     identity::{AccessDenial, AccessRule, ClientIp, Identity},
+    request_values::BodyRefusal,
     router::{Rejection, Target},
 };
 
@@ -77,17 +78,15 @@ pub(crate) trait StepHost<'r> {
     /// These policies of the route do not apply to the request.
     fn skipped(&mut self, _policies: &[(usize, SkipReason<'_>)], _context: &RequestContext<'_, '_>) {}
 
-    /// Reads the request's body, which says how much the `checks` reserve.
+    /// Completes the `checks` by the values of the request, and by what its body says of its cost.
     ///
     /// # Errors
-    /// It can't be read, or the request is denied whatever it says.
+    /// It can't be read, has a value that is not allowed, or is denied whatever its body says.
     async fn read_request(
         &mut self,
-        _checks: &mut Checks<'r>,
-        _context: &RequestContext<'r, '_>,
-    ) -> Result<(), RefusedBy> {
-        Ok(())
-    }
+        checks: &mut Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<(), RefusedBy>;
 
     /// Asks the store about the checks of the request, of which there may be none. Returns how long the request has to
     /// wait.
@@ -149,7 +148,8 @@ pub enum RefusedBy {
     Credential(CredentialFault),
     /// The body is longer than `max_body` allows.
     BodySize,
-    /// The body, which is read before the decision, broke off, was too slow, or can't be read.
+    /// The body, which is read before the decision, broke off, was too slow, can't be read, or says something that is not
+    /// allowed.
     Body(Box<Reply>),
     /// The request lacks the value that identifies it for the policy of this index.
     MissingKey(usize),
@@ -162,6 +162,11 @@ pub enum RefusedBy {
 }
 
 impl RefusedBy {
+    /// A refusal by the body.
+    pub(super) fn of_body(BodyRefusal { status, detail }: BodyRefusal) -> Self {
+        Self::Body(Box::new(Reply::problem(status, detail)))
+    }
+
     /// The reply for the client, without the quota. `outcomes`: of the enforced policies. The map `headers`, which
     /// has the fields of the request, is emptied and reused.
     pub(super) fn reply(
@@ -217,7 +222,7 @@ pub(crate) fn find<'r, C: StepHost<'r>>(
     let route = find_route(rules, facts, &target)?;
     let is_peer = facts.peer == client.ip;
     let address = (!is_peer).then(|| rules.address_identifier(client.ip));
-    Ok(FoundRoute { target, client, address, identity, route })
+    Ok(FoundRoute { target, client, address, identity, route, values: OnceCell::new() })
 }
 
 /// The index of the request's route.
@@ -303,17 +308,15 @@ pub(crate) async fn admit<'r, C: StepHost<'r>>(
         caller.note_refusal(RefusedBy::BodySize, Some(context))?;
     }
     let mut delay = Duration::ZERO;
-    if !context.route.policies.is_empty() {
+    if !context.route.policies.is_empty() || context.asks_values() {
         let mut checks = Checks::new(&caller.inputs(), context);
+        if checks.reads_request && checks.unidentified.is_none() {
+            // Boxed: most requests do not need it.
+            Box::pin(caller.read_request(&mut checks, context)).await?;
+        }
         caller.skipped(&checks.skipped, context);
         match checks.unidentified {
-            None => {
-                if checks.reads_request {
-                    // Boxed: most requests do not need it.
-                    Box::pin(caller.read_request(&mut checks, context)).await?;
-                }
-                delay = caller.decide(&checks, context).await?;
-            }
+            None => delay = caller.decide(&checks, context).await?,
             Some(policy) => caller.note_refusal(RefusedBy::MissingKey(policy), Some(context))?,
         }
     }

@@ -1,17 +1,20 @@
 //! The reply of routes with `usage: true`: the limits of the request's API key, and what is left of them.
 
+use std::sync::Arc;
+
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use super::{checks::is_met, reply::Reply, request_context::RequestContext};
+use super::{reply::Reply, request_context::RequestContext};
 use crate::{
     api_keys::{ApiKey, KeyField},
     config::model::{KeyPart, KeyRecipe},
-    identity::{Identity, identifier},
+    identity::{Identity, RequestAttributes, condition_matches, identifier},
     limit::{
         Check, DecisionSource, Store,
         algorithm::{Detail, Verdict},
     },
+    request_values::{FoundValue, FoundValues, RequestValue},
 };
 
 #[derive(Serialize)]
@@ -69,15 +72,19 @@ pub(super) async fn reply<S: Store>(store: &S, context: &RequestContext<'_, '_>)
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
     for policy in context.rules.policies.iter().filter(|policy| !policy.is_shadow) {
         for recipe in policy.keys.iter().filter(|recipe| is_of_holder(recipe, identity)) {
-            let Some(identifier) = identifier(recipe, context.attributes()) else { continue };
-            let limited = policy.applicable(|of| is_met(of, context)).ok();
-            rows.push((&*policy.name, limited.map(|_| checks.len())));
-            checks.extend(limited.map(|(_, policy)| Check {
-                policy,
-                identifier,
-                cost: 0,
-                detail: Detail::None,
-            }));
+            for values in grouped_values(recipe, &context.rules.config().values) {
+                let attributes = RequestAttributes { values: &values, ..*context.attributes() };
+                let Some(identifier) = identifier(recipe, &attributes) else { continue };
+                let address = context.known_address();
+                let limited = policy.applicable(|of| condition_matches(of, &attributes, address)).ok();
+                rows.push((&*policy.name, limited.map(|_| checks.len())));
+                checks.extend(limited.map(|(_, policy)| Check {
+                    policy,
+                    identifier,
+                    cost: 0,
+                    detail: Detail::None,
+                }));
+            }
         }
     }
     let decision = store.look(&checks).await.ok();
@@ -99,6 +106,28 @@ pub(super) async fn reply<S: Store>(store: &S, context: &RequestContext<'_, '_>)
     reply
 }
 
+/// The most limits of a key that are shown, one for each group of a value.
+const MAX_GROUPS: usize = 64;
+
+/// The groups of the values in a key: each has a limit of its own. One value without any, for a key without values; none, if a
+/// value has no groups, so that its texts are not known.
+fn grouped_values(recipe: &KeyRecipe, known: &[Arc<RequestValue>]) -> Vec<FoundValues> {
+    let mut all: Vec<Vec<(Arc<RequestValue>, FoundValue)>> = vec![Vec::new()];
+    for name in recipe.value_names() {
+        let Some(value) = known.iter().find(|value| value.name == name) else { return Vec::new() };
+        let groups = value.group_names().map(|group| (Arc::clone(value), FoundValue::Text(group.into())));
+        let groups: Vec<_> = groups.collect();
+        let with = |begin: &Vec<_>| {
+            groups
+                .iter()
+                .map(move |group| [&**begin, std::slice::from_ref(group)].concat())
+                .collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).take(MAX_GROUPS).collect();
+    }
+    all.into_iter().map(FoundValues::known).collect()
+}
+
 /// Whether only the holder of the key, or its customer, is counted under this key of a policy.
 fn is_of_holder(recipe: &KeyRecipe, identity: &Identity) -> bool {
     let is_own = |part: &KeyPart| match part {
@@ -108,5 +137,6 @@ fn is_of_holder(recipe: &KeyRecipe, identity: &Identity) -> bool {
     };
     // Others have the plan, too.
     let is_plan = |part: &KeyPart| *part == KeyPart::OfKey(KeyField::Plan);
-    recipe.0.iter().any(is_own) && recipe.0.iter().all(|part| is_own(part) || is_plan(part))
+    let is_value = |part: &KeyPart| matches!(part, KeyPart::Value(_));
+    recipe.0.iter().any(is_own) && recipe.0.iter().all(|part| is_own(part) || is_plan(part) || is_value(part))
 }

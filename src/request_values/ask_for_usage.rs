@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{JsonMember, Members, UnreadableBody};
+use super::{BodyRefusal, JsonMember, Members};
 use crate::json_path::JsonPath;
 
 /// The members of a completion request that matter here.
@@ -25,7 +25,7 @@ pub fn ask_for_usage(
     members: &Members<'_, '_>,
     path: &str,
     body: &[u8],
-) -> Result<Option<Vec<u8>>, UnreadableBody> {
+) -> Result<Option<Vec<u8>>, BodyRefusal> {
     let [messages, prompt, stream, options, include_usage] = &*PATHS;
     let is_true = |path| members.get(path).map_or(Ok(false), |member| member.boolean(path));
     let has_prompt = || members.get(prompt).is_some_and(JsonMember::is_text_or_array);
@@ -34,7 +34,7 @@ pub fn ask_for_usage(
         return Ok(None);
     }
     if members.get(options).is_some_and(|options| !options.is_object()) {
-        return Err(UnreadableBody::malformed(format!("has no object at `{options}`")));
+        return Err(BodyRefusal::malformed(format!("has no object at `{options}`")));
     }
     let asks = is_true(include_usage)?;
     let Some(text) = str::from_utf8(body).ok().filter(|_| !asks) else { return Ok(None) };

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{UnreadableBody, members::Members};
+use super::{BodyRefusal, members::Members};
 use crate::json_path::JsonPath;
 
 /// The bounds of the output that providers of language models know.
@@ -59,7 +59,7 @@ impl OutputBounds {
     ///
     /// # Errors
     /// A member is no whole number.
-    pub fn asked(&self, members: &Members<'_, '_>) -> Result<AskedOutput, UnreadableBody> {
+    pub fn asked(&self, members: &Members<'_, '_>) -> Result<AskedOutput, BodyRefusal> {
         let mut asked = AskedOutput { bound: None, responses: 1, is_bounded: true };
         for path in &self.0 {
             let Some(member) = members.get(path) else { continue };

@@ -5,12 +5,16 @@ use http::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 
-use super::UnreadableBody;
+use super::BodyRefusal;
 
 /// What a body is, by the header of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyContent {
     Json,
+    /// `application/x-www-form-urlencoded`.
+    Form,
+    /// `multipart/form-data`, whose fields are not read.
+    Multipart,
     /// Something else, if it does not begin as JSON does: some servers read JSON whatever its type is.
     Other,
     /// Messages of gRPC, which begin with their length.
@@ -20,19 +24,19 @@ pub enum BodyContent {
 /// What the body of a request with these `headers` is. Without a type, it is JSON.
 ///
 /// # Errors
-/// It has a coding, or several types, or it is JSON of another charset than UTF-8.
-pub fn content(headers: &HeaderMap) -> Result<BodyContent, UnreadableBody> {
+/// It has a coding, or several types, or it is JSON or a form of another charset than UTF-8.
+pub fn content(headers: &HeaderMap) -> Result<BodyContent, BodyRefusal> {
     let is_coded = |coding: &[u8]| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity");
     let codings =
         headers.get_all(CONTENT_ENCODING).iter().flat_map(|field| field.as_bytes().split(|b| *b == b','));
     if codings.map(<[u8]>::trim_ascii).any(is_coded) {
-        return Err(UnreadableBody::unsupported(
+        return Err(BodyRefusal::unsupported(
             "has a content coding, so it can't be read: send it without one",
         ));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (first, None) = (types.next(), types.next()) else {
-        return Err(UnreadableBody::unsupported("has several content types"));
+        return Err(BodyRefusal::unsupported("has several content types"));
     };
     let Some(field) = first.filter(|field| !field.is_empty()) else { return Ok(BodyContent::Json) };
     let mut parts = field.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
@@ -40,8 +44,12 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, UnreadableBody> {
     if media_type.starts_with(b"application/grpc") {
         return Ok(BodyContent::Grpc);
     }
+    if media_type == b"multipart/form-data" {
+        return Ok(BodyContent::Multipart);
+    }
+    let is_form = media_type == b"application/x-www-form-urlencoded";
     // RFC 6839, 3.1
-    if media_type != b"application/json" && !media_type.ends_with(b"+json") {
+    if !is_form && media_type != b"application/json" && !media_type.ends_with(b"+json") {
         return Ok(BodyContent::Other);
     }
     let charset = |part: &[u8]| {
@@ -50,8 +58,9 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, UnreadableBody> {
     };
     let is_utf8 = |charset: Vec<u8>| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8");
     match parts.filter_map(charset).all(is_utf8) {
+        true if is_form => Ok(BodyContent::Form),
         true => Ok(BodyContent::Json),
-        false => Err(UnreadableBody::unsupported("is not UTF-8, by its content type")),
+        false => Err(BodyRefusal::unsupported("is not UTF-8, by its content type")),
     }
 }
 
@@ -63,14 +72,14 @@ impl BodyContent {
     ///
     /// # Errors
     /// It begins as JSON does, or with so many blanks that it could.
-    pub fn check(self, begin: &[u8], is_whole: bool) -> Result<(), UnreadableBody> {
+    pub fn check(self, begin: &[u8], is_whole: bool) -> Result<(), BodyRefusal> {
         let first = begin.iter().enumerate().position(|(at, byte)| !is_before_json(at, *byte));
         match first.and_then(|first| begin.get(first)) {
-            _ if self != Self::Other => Ok(()),
-            Some(b'{' | b'[') => Err(UnreadableBody::unsupported(
+            _ if matches!(self, Self::Json | Self::Grpc) => Ok(()),
+            Some(b'{' | b'[') => Err(BodyRefusal::unsupported(
                 "begins as JSON does, but has another content type: send `content-type: application/json`",
             )),
-            None if !is_whole => Err(UnreadableBody::unsupported("begins with too many blanks")),
+            None if !is_whole => Err(BodyRefusal::unsupported("begins with too many blanks")),
             _ => Ok(()),
         }
     }

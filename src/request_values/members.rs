@@ -6,13 +6,14 @@
 
 use std::{borrow::Cow, fmt};
 
+use compact_str::{CompactString, format_compact};
 use icu_normalizer::ComposingNormalizerBorrowed;
 use memchr::memchr2;
 use serde::de::{self, Deserialize, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::{SmallVec, smallvec};
 
-use super::UnreadableBody;
+use super::BodyRefusal;
 use crate::json_path::{JsonPath, PathTree};
 
 /// Most levels of arrays and objects.
@@ -61,12 +62,12 @@ impl AskedMembers {
     ///
     /// # Errors
     /// The body is not UTF-8 or no JSON, or parsers may read it in different ways.
-    pub fn read<'b>(&self, body: &'b [u8]) -> Result<SmallVec<[Members<'_, 'b>; 1]>, UnreadableBody> {
+    pub fn read<'b>(&self, body: &'b [u8]) -> Result<SmallVec<[Members<'_, 'b>; 1]>, BodyRefusal> {
         if body.is_empty() {
             return Ok(smallvec![self.nothing()]);
         }
         let text = str::from_utf8(body).map_err(|error| {
-            UnreadableBody::malformed(format!("is not UTF-8 at byte {}", error.valid_up_to()))
+            BodyRefusal::malformed(format!("is not UTF-8 at byte {}", error.valid_up_to()))
         })?;
         check_depth(text.as_bytes())?;
         // All of its syntax: names of members are not checked for control characters below.
@@ -75,7 +76,7 @@ impl AskedMembers {
             Some(b'[') => {
                 let Elements(elements) = parsed(text)?;
                 if elements.len() > MAX_USES {
-                    return Err(UnreadableBody::too_large(format!(
+                    return Err(BodyRefusal::too_large(format!(
                         "is an array of more than {MAX_USES} elements"
                     )));
                 }
@@ -91,7 +92,7 @@ impl AskedMembers {
         Members { asked: self, values: vec![None; self.paths.len()] }
     }
 
-    fn read_value<'b>(&self, text: &'b str) -> Result<Members<'_, 'b>, UnreadableBody> {
+    fn read_value<'b>(&self, text: &'b str) -> Result<Members<'_, 'b>, BodyRefusal> {
         let mut members = Members { asked: self, values: vec![None; self.paths.len()] };
         self.read_level(text, PathTree::ROOT, &mut members.values)?;
         Ok(members)
@@ -103,7 +104,7 @@ impl AskedMembers {
         text: &'b str,
         node: usize,
         found: &mut [Option<&'b str>],
-    ) -> Result<(), UnreadableBody> {
+    ) -> Result<(), BodyRefusal> {
         if !text.trim_ascii_start().starts_with('{') {
             return Ok(());
         }
@@ -120,23 +121,23 @@ impl AskedMembers {
     }
 
     /// Checks that each name means one thing to all parsers.
-    fn check_names(&self, node: usize, members: &[(Cow<'_, [u8]>, &RawValue)]) -> Result<(), UnreadableBody> {
+    fn check_names(&self, node: usize, members: &[(Cow<'_, [u8]>, &RawValue)]) -> Result<(), BodyRefusal> {
         let mut names: Vec<&[u8]> = members.iter().map(|(name, _)| &**name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]) {
-            return Err(UnreadableBody::malformed(format!("has the member {} twice", shown(twice))));
+            return Err(BodyRefusal::malformed(format!("has the member {} twice", shown(twice))));
         }
         let alike = names.into_iter().find_map(|name| {
             let is_alike = |asked: &&str| name != asked.as_bytes() && is_alike(name, asked);
             let asked = self.tree.children(node).map(|(asked, _)| asked).find(is_alike)?;
             Some(format!("has a member {}, which some servers take for `{asked}`", shown(name)))
         });
-        alike.map_or(Ok(()), |what| Err(UnreadableBody::malformed(what)))
+        alike.map_or(Ok(()), |what| Err(BodyRefusal::malformed(what)))
     }
 }
 
 /// A name for an error.
-fn shown(name: &[u8]) -> String {
+pub(super) fn shown(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let begin: String = name.chars().take(SHOWN).collect();
     let dots = if begin.len() < name.len() { "…" } else { "" };
@@ -144,7 +145,7 @@ fn shown(name: &[u8]) -> String {
 }
 
 /// Whether some parsers take `name` for `asked`: the names differ in case or in Unicode's compatibility alone.
-fn is_alike(name: &[u8], asked: &str) -> bool {
+pub(super) fn is_alike(name: &[u8], asked: &str) -> bool {
     if name.is_ascii() && asked.is_ascii() {
         return name.eq_ignore_ascii_case(asked.as_bytes());
     }
@@ -178,7 +179,7 @@ impl JsonMember<'_> {
     ///
     /// # Errors
     /// It is no whole number.
-    pub fn whole_number(self, path: &JsonPath) -> Result<Option<u64>, UnreadableBody> {
+    pub fn whole_number(self, path: &JsonPath) -> Result<Option<u64>, BodyRefusal> {
         if let Ok(number) = self.0.parse() {
             return Ok(Some(number));
         }
@@ -186,7 +187,7 @@ impl JsonMember<'_> {
         match number.fract() == 0.0 {
             true if number < 0.0 => Ok(None),
             true => Ok(Some(number as u64)),
-            false => Err(UnreadableBody::malformed(format!("has no whole number at `{path}`"))),
+            false => Err(BodyRefusal::malformed(format!("has no whole number at `{path}`"))),
         }
     }
 
@@ -194,12 +195,35 @@ impl JsonMember<'_> {
     ///
     /// # Errors
     /// It is neither.
-    pub fn boolean(self, path: &JsonPath) -> Result<bool, UnreadableBody> {
+    pub fn boolean(self, path: &JsonPath) -> Result<bool, BodyRefusal> {
         match self.0 {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(UnreadableBody::malformed(format!("has neither true nor false at `{path}`"))),
+            _ => Err(BodyRefusal::malformed(format!("has neither true nor false at `{path}`"))),
         }
+    }
+
+    /// A text, or a whole number as one: to some servers, `"17"` and `17` are the same. `path`: for the error.
+    ///
+    /// # Errors
+    /// It is something else, or a text with a surrogate alone.
+    pub fn text(self, path: &JsonPath) -> Result<CompactString, BodyRefusal> {
+        let unreadable = || BodyRefusal::malformed(format!("has no text at `{path}`"));
+        if self.is_text() {
+            let text: Cow<'_, str> = serde_json::from_str(self.0).map_err(|_| unreadable())?;
+            return Ok(text.into());
+        }
+        if let Ok(number) = self.0.parse::<i64>() {
+            return Ok(format_compact!("{number}"));
+        }
+        match self.whole_number(path) {
+            Ok(Some(number)) => Ok(format_compact!("{number}")),
+            _ => Err(unreadable()),
+        }
+    }
+
+    pub fn is_text(self) -> bool {
+        self.0.starts_with('"')
     }
 
     /// Whether it is a text or an array.
@@ -215,7 +239,7 @@ impl JsonMember<'_> {
     ///
     /// # Errors
     /// None: its syntax was checked.
-    pub fn prompts(self) -> Result<u64, UnreadableBody> {
+    pub fn prompts(self) -> Result<u64, BodyRefusal> {
         if !self.0.starts_with('[') {
             return Ok(1);
         }
@@ -225,12 +249,12 @@ impl JsonMember<'_> {
 }
 
 /// Parses a whole text.
-fn parsed<'b, T: Deserialize<'b>>(text: &'b str) -> Result<T, UnreadableBody> {
-    serde_json::from_str(text).map_err(|error| UnreadableBody::malformed(format!("is no JSON: {error}")))
+fn parsed<'b, T: Deserialize<'b>>(text: &'b str) -> Result<T, BodyRefusal> {
+    serde_json::from_str(text).map_err(|error| BodyRefusal::malformed(format!("is no JSON: {error}")))
 }
 
 /// Checks how deep arrays and objects are nested, before anything keeps a record of each level.
-fn check_depth(text: &[u8]) -> Result<(), UnreadableBody> {
+fn check_depth(text: &[u8]) -> Result<(), BodyRefusal> {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(byte) = text.get(at) {
         at += 1;
@@ -245,9 +269,7 @@ fn check_depth(text: &[u8]) -> Result<(), UnreadableBody> {
                 }
             }
             b'{' | b'[' if depth == MAX_DEPTH => {
-                return Err(UnreadableBody::malformed(format!(
-                    "is nested more than {MAX_DEPTH} levels deep"
-                )));
+                return Err(BodyRefusal::malformed(format!("is nested more than {MAX_DEPTH} levels deep")));
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),

@@ -38,6 +38,7 @@ pub(crate) fn config() -> Config {
         request_id: HeaderName::from_static("x-request-id"),
         user: Vec::new(),
         api_keys: None,
+        values: Vec::new(),
         plans: Vec::new(),
         store: StoreSettings {
             memory: MemoryStoreSettings { max_keys: 1000, ..MemoryStoreSettings::default() },

@@ -33,6 +33,10 @@ pub struct ExplainedRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "internal")]
     pub listener: Option<String>,
+    /// Its body. Without it, a policy that counts by the body is not decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = r#"{"model":"gpt-4o"}"#)]
+    pub body: Option<String>,
 }
 
 /// A client certificate, in PEM or by its fields. It is assumed to be verified: neither its issuer nor its validity is

@@ -74,6 +74,7 @@ impl ExplainForm {
             client_certificate: None,
             peer: given(&self.peer),
             listener: given(&self.listener),
+            body: None,
         };
         (!url.is_empty()).then(|| parse_headers(&self.headers).map(with_headers))
     }

@@ -73,7 +73,7 @@ impl ShownSettings {
         let config = context.state.active_config.snapshot();
         let config = config.rules.config();
         Self {
-            plans: config.plans.clone(),
+            plans: config.plan_names(),
             can_make: context.state.api_keys.store() != KeyStore::None,
             is_configured: config.api_keys.is_some(),
         }

@@ -86,6 +86,6 @@ mod tests {
         assert_eq!((config.routes.len(), config.user.len()), (4, 2));
         let policies: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
         assert_eq!(policies, ["per-minute", "monthly", "per-ip", "inspect", "login", "api_keys"]);
-        assert_eq!(config.plans, ["free", "pro"]);
+        assert_eq!(config.plan_names(), ["free", "pro"]);
     }
 }

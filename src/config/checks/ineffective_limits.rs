@@ -3,26 +3,29 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use crate::config::{
-    FileLocation,
-    identity::settings::IdentitySources,
-    keys::settings::Require,
-    policies::{
-        cost::Cost,
-        settings::{Mode, Policy},
+use crate::{
+    config::{
+        FileLocation,
+        identity::settings::IdentitySources,
+        keys::settings::Require,
+        policies::{
+            cost::Cost,
+            settings::{Mode, Policy},
+        },
+        reader::Cursor,
+        routes::{
+            action::RouteAction,
+            coverage::{DraftIndex, DraftRoute, covers, spellings},
+            policies::RoutePolicy,
+            settings::Route,
+        },
+        value::{
+            key::{KeyPart, KeyRecipe},
+            path_matching::PathMatching,
+            patterns::{HostPattern, PathPattern},
+        },
     },
-    reader::Cursor,
-    routes::{
-        action::RouteAction,
-        coverage::{DraftIndex, DraftRoute, covers, spellings},
-        policies::RoutePolicy,
-        settings::Route,
-    },
-    value::{
-        key::{KeyPart, KeyRecipe},
-        path_matching::PathMatching,
-        patterns::{HostPattern, PathPattern},
-    },
+    request_values::RequestValue,
 };
 
 /// How many key parts a warning names.
@@ -56,6 +59,7 @@ pub(in crate::config) fn warn_of_chosen_keys(
     drafts: &[DraftRoute<'_>],
     policies: &[Arc<Policy>],
     identity: IdentitySources,
+    values: &[Arc<RequestValue>],
 ) {
     let routes =
         drafts.iter().flat_map(|draft| draft.route.variants().iter().map(|route| (draft.cursor, route)));
@@ -63,7 +67,7 @@ pub(in crate::config) fn warn_of_chosen_keys(
         let of_route = route.policies.iter().filter_map(|of| policies.get(of.policy));
         let keys = of_route.filter(|policy| policy.mode == Mode::Enforce).flat_map(|policy| &policy.keys);
         let keys: Vec<&KeyRecipe> = keys.collect();
-        let chosen = |part: &&KeyPart| is_chosen_by_client(part, route, identity);
+        let chosen = |part: &&KeyPart| is_chosen_by_client(part, route, identity, values);
         if keys.is_empty() || !keys.iter().all(|key| key.0.iter().any(|part| chosen(&part))) {
             continue;
         }
@@ -126,7 +130,12 @@ fn is_conditioned(part: &KeyPart, route: &Route) -> bool {
 }
 
 /// Whether a client can send another value of this part in each request to the route.
-fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources) -> bool {
+fn is_chosen_by_client(
+    part: &KeyPart,
+    route: &Route,
+    identity: IdentitySources,
+    values: &[Arc<RequestValue>],
+) -> bool {
     match part {
         KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) => true,
         KeyPart::User => identity.has_unverified_users,
@@ -141,6 +150,10 @@ fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources)
         | KeyPart::OfKey(_)
         | KeyPart::Route
         | KeyPart::Global => false,
+        KeyPart::Value(name) => {
+            let is_grouped = values.iter().any(|value| value.name == *name && !value.groups.is_empty());
+            !is_grouped && !route.allow_values.iter().any(|allowed| allowed.value.name == *name)
+        }
     }
 }
 

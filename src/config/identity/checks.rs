@@ -78,9 +78,6 @@ fn believed(config: &Config) -> impl Iterator<Item = &HeaderName> {
     let exempt = config.policies.iter().flat_map(|policy| &policy.exempt);
     let exempt = exempt.chain(config.bans.iter().flat_map(|rule| &rule.exempt));
     let conditions = exempt.chain(overrides.map(|other| &other.condition));
-    let conditions = conditions.filter_map(|condition| match condition {
-        Condition::Header { name, .. } => Some(name),
-        _ => None,
-    });
+    let conditions = conditions.filter_map(Condition::header);
     users.chain(conditions).chain(costs)
 }

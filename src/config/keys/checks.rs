@@ -12,7 +12,7 @@ pub(in crate::config) fn check_keys_file(value: Cursor<'_>, config: &Config) {
         return;
     }
     let routes = config.routes.iter().map(|route| route.name.clone()).collect();
-    let rules = KeysFileRules { plans: Some(config.plans.clone()), routes };
+    let rules = KeysFileRules { plans: Some(config.plan_names()), routes };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
     let read = value.file(|bytes| {

@@ -12,6 +12,10 @@ use crate::{
             settings::{Override, PolicySettings, ReadPolicies},
         },
         reader::Cursor,
+        request_values::{
+            resolve::ReadValues,
+            settings::{AllowedValues, Plan},
+        },
         value::{key::Condition, rate::Quota, resource_name},
     },
 };
@@ -19,14 +23,22 @@ use crate::{
 /// A plan, and its limits by the names of their policies.
 pub(in crate::config) struct PlanLimits<'t> {
     name: &'t str,
+    allow_values: Vec<AllowedValues>,
     limits: Vec<(FileLocation, &'t str, Cursor<'t>)>,
 }
 
 /// The word for a plan that a policy does not limit.
 const UNLIMITED: &str = "unlimited";
 
-/// Reads the names of all plans. Their limits are read with the policies.
-pub(in crate::config) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<PlanLimits<'_>> {
+/// The setting of a plan that is no limit of a policy.
+pub(in crate::config) const ALLOW_VALUES: &str = "allow_values";
+
+/// Reads all plans but their limits, which are read with the policies.
+pub(in crate::config) fn plans<'t>(
+    value: Option<Cursor<'t>>,
+    has_api_keys: bool,
+    values: &ReadValues<'_>,
+) -> Vec<PlanLimits<'t>> {
     let Some(value) = value else { return Vec::new() };
     if !has_api_keys {
         let help = "set where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
@@ -37,14 +49,18 @@ pub(in crate::config) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) ->
         if let Err(invalid) = resource_name(name) {
             limits.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        plans.push(PlanLimits { name, limits: limits.named_entries().unwrap_or_default() });
+        let allow_values = values.allowed(limits.entry(ALLOW_VALUES));
+        let limits = limits.named_entries().unwrap_or_default().into_iter();
+        let limits = limits.filter(|(_, policy, _)| *policy != ALLOW_VALUES).collect();
+        plans.push(PlanLimits { name, allow_values, limits });
     }
     plans
 }
 
-/// The names of the plans.
-pub(in crate::config) fn names(plans: &[PlanLimits<'_>]) -> Vec<String> {
-    plans.iter().map(|plan| plan.name.to_owned()).collect()
+/// The plans, without their limits.
+pub(in crate::config) fn resolved(plans: Vec<PlanLimits<'_>>) -> Vec<Plan> {
+    let plan = |of: PlanLimits<'_>| Plan { name: of.name.to_owned(), allow_values: of.allow_values };
+    plans.into_iter().map(plan).collect()
 }
 
 /// Reports limits of policies that do not exist.

@@ -3,6 +3,7 @@
 use crate::config::{
     policies::{
         algorithm::Algorithm,
+        cost::DEFAULT_MAX_REQUEST,
         settings::{Mode, OnStoreError, Policy, PolicySettings},
     },
     reader::{Cursor, MappingCursor},
@@ -243,5 +244,10 @@ pub(in crate::config) fn check_body_memory(value: Cursor<'_>, config: &Config) {
         let help =
             format!("write at least {}, or a smaller `max_request`", format_size(cost.max_request * 2));
         value.report(message, help);
+    } else if !config.values.is_empty() && DEFAULT_MAX_REQUEST > config.body_memory / 2 {
+        let max = format_size(DEFAULT_MAX_REQUEST);
+        let message =
+            format!("a client gets at most half of it, and bodies of up to {max} are read for `values`");
+        value.report(message, format!("write at least {}", format_size(DEFAULT_MAX_REQUEST * 2)));
     }
 }

@@ -154,6 +154,9 @@ impl ResponseCost {
     }
 }
 
+/// The default of `max_request`, and what is read of a body for the values of `values`.
+pub const DEFAULT_MAX_REQUEST: usize = 16 << 20;
+
 /// What of a response is its cost.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

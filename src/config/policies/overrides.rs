@@ -10,8 +10,13 @@ use crate::config::{
         settings::{Override, OverrideSettings, PolicySettings},
     },
     reader::Cursor,
+    request_values::resolve::ReadValues,
     settings::{Read, opened},
-    value::{certificate_field, condition, condition_with_key, field_name, key::Condition},
+    value::{
+        certificate_field, condition, condition_with_key, field_name,
+        key::{Condition, KeyRecipe},
+        printable_text,
+    },
 };
 
 /// Clients that a policy or a ban does not apply to.
@@ -24,16 +29,17 @@ pub(in crate::config) fn exempt(value: Option<Cursor<'_>>, identity: IdentitySou
     })
 }
 
-/// Other limits for some clients. `settings` and `cost`: of the policy.
+/// Other limits for some clients. `settings`, `cost` and `keys`: of the policy.
 pub(in crate::config) fn overrides(
     settings: &PolicySettings<'_>,
     cost: &Cost,
-    identity: IdentitySources,
+    keys: Option<&[KeyRecipe]>,
+    known: (IdentitySources, &ReadValues<'_>),
 ) -> Vec<Override> {
     let Some(list) = settings.overrides else { return Vec::new() };
     let mut all: Vec<Override> = Vec::new();
     for item in list.list().unwrap_or_default() {
-        let Some(other) = read_override(item, settings, identity) else { continue };
+        let Some(other) = read_override(item, settings, keys, known) else { continue };
         if all.iter().any(|earlier| earlier.condition == other.condition) {
             item.report("an earlier override has the same condition, so this one never applies", None);
         } else if all.iter().any(|earlier| covers(&earlier.condition, &other.condition)) {
@@ -92,11 +98,12 @@ fn default_cost(cost: &Cost) -> u64 {
 fn read_override(
     item: Cursor<'_>,
     settings: &PolicySettings<'_>,
-    identity: IdentitySources,
+    keys: Option<&[KeyRecipe]>,
+    (identity, values): (IdentitySources, &ReadValues<'_>),
 ) -> Option<Override> {
     let kind = settings.algorithm;
     let mut mapping = opened::<OverrideSettings<'_>>(item)?;
-    let OverrideSettings { ip, user, customer, api_key, plan, jwt, header, tls, limit, limits, burst } =
+    let OverrideSettings { ip, user, customer, api_key, plan, jwt, header, tls, value, limit, limits, burst } =
         OverrideSettings::fields(&mut mapping)?;
     let mut conditions: Vec<(&str, Cursor<'_>)> =
         [("ip", ip), ("user", user), ("customer", customer), ("api_key", api_key), ("plan", plan)]
@@ -106,33 +113,62 @@ fn read_override(
     conditions.extend([jwt, header, tls].into_iter().flatten().map(|(_, key, value)| (key, value)));
     report_foreign_setting(&mapping, "burst", "gcra", kind);
     let tiers = tiers(&mut mapping, limit, limits, settings);
-    let [(key, value)] = conditions.as_slice() else {
-        let plain = ["ip", "user", "customer", "api_key", "plan"];
-        if !conditions.is_empty() || !plain.into_iter().any(|key| mapping.has_or_misspells(key)) {
-            let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches applies";
-            let message = "an override needs exactly one of ip, user, customer, api_key, plan, jwt:CLAIM, header:NAME, tls:subject, \
-                tls:fingerprint";
-            mapping.report(message, help.to_owned());
+    let (one, of_value) = match (conditions.as_slice(), value.as_slice()) {
+        ([one], []) => (Some(*one), None),
+        ([], [value]) => (None, Some(*value)),
+        ([one], [value]) => (Some(*one), Some(*value)),
+        _ => {
+            let plain = ["ip", "user", "customer", "api_key", "plan"];
+            let is_misspelt = plain.into_iter().any(|key| mapping.has_or_misspells(key));
+            if !conditions.is_empty() || !value.is_empty() || !is_misspelt {
+                let help =
+                    "such as `{ user: acme, limit: 1000/1m }`; the first override that matches applies";
+                let message = "an override needs exactly one of ip, user, customer, api_key, plan, jwt:CLAIM, header:NAME, tls:subject, \
+                    tls:fingerprint; or one value:NAME, alone or beside it";
+                mapping.report(message, help.to_owned());
+            }
+            mapping.finish();
+            return None;
         }
-        mapping.finish();
-        return None;
     };
-    let invalid = match key.split_once(':') {
+    let invalid = one.and_then(|(key, _)| match key.split_once(':') {
         Some(("header", name)) => field_name(name).err().map(|invalid| (name, invalid.reason, None)),
         Some(("tls", field)) => {
-            certificate_field(field).err().map(|invalid| (*key, invalid.reason.clone(), invalid.help(false)))
+            certificate_field(field).err().map(|invalid| (key, invalid.reason.clone(), invalid.help(false)))
         }
         _ => None,
-    };
-    if let Some((name, reason, help)) = invalid {
+    });
+    if let (Some((name, reason, help)), Some((key, _))) = (invalid, one) {
         let location = mapping.key_location(key).unwrap_or(item.location());
         mapping.report_at(location, format!("`{name}` {reason}"), help);
         mapping.finish();
         return None;
     }
     mapping.finish();
-    let condition = hidden_if(*value, value.parse(|text| condition_with_key(key, text))?);
-    report_unverifiable(item, &condition, identity);
+    let client = match one {
+        Some((key, value)) => {
+            let condition = hidden_if(value, value.parse(|text| condition_with_key(key, text))?);
+            report_unverifiable(item, &condition, identity);
+            Some(condition)
+        }
+        None => None,
+    };
+    let condition = match (client, of_value) {
+        (client, Some((_, key, value))) => {
+            let name = key.strip_prefix("value:").unwrap_or(key).to_owned();
+            let text = value.parse(printable_text)?;
+            let is_known = values.check_text(value, &name, &text);
+            if is_known
+                && keys.is_some_and(|keys| !keys.iter().all(|key| key.value_names().any(|of| of == name)))
+            {
+                let help = format!("such as `key: ip+value:{name}`: each value has a count of its own then");
+                item.report(format!("the key of the policy lacks `value:{name}`"), help);
+            }
+            Condition::Value { name, text, client: client.map(Box::new) }
+        }
+        (Some(client), None) => client,
+        (None, None) => return None,
+    };
     let (tiers, kind) = (tiers?, kind?);
     Some(Override { condition, algorithm: complete(kind, settings, burst, &tiers), tiers })
 }

@@ -28,6 +28,7 @@ use crate::config::{
         settings::{CountedResponses, Policy, PolicySettings, ReadPolicies},
     },
     reader::{Cursor, MappingCursor, NameTable},
+    request_values::resolve::ReadValues,
     settings::{Read, opened},
     store::settings::StoreSettings,
     value::{
@@ -39,7 +40,7 @@ use crate::config::{
 /// Reads all policies. If `limits_attempts`, the one that limits failed credentials comes last.
 pub(in crate::config) fn policies<'t>(
     value: Option<Cursor<'t>>,
-    identity: IdentitySources,
+    (identity, values): (IdentitySources, &ReadValues<'_>),
     plans: &[PlanLimits<'t>],
     api_keys: Option<&ApiKeySettings>,
     limits_attempts: bool,
@@ -54,9 +55,14 @@ pub(in crate::config) fn policies<'t>(
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
+        if name == plans::ALLOW_VALUES {
+            let message = "`allow_values` is a setting of plans, which name policies, too";
+            value.report_at(location, message, "choose another name".to_owned());
+        }
         let mapping = opened::<PolicySettings<'_>>(value);
         let limit = mapping.as_ref().and_then(|mapping| mapping.key_location("limit"));
-        let policy = mapping.and_then(|mapping| policy(name, mapping, identity, plans)).map(Arc::new);
+        let policy =
+            mapping.and_then(|mapping| policy(name, mapping, (identity, values), plans)).map(Arc::new);
         if let Some(policy) = &policy {
             large_keys::warn(value, limit, policy, &memory);
             if let Some(api_keys) = api_keys {
@@ -86,13 +92,13 @@ pub(in crate::config) fn policies<'t>(
 fn policy(
     name: &str,
     mut mapping: MappingCursor<'_>,
-    identity: IdentitySources,
+    (identity, values): (IdentitySources, &ReadValues<'_>),
     plans: &[PlanLimits<'_>],
 ) -> Option<Policy> {
     let settings = PolicySettings::fields(&mut mapping)?;
     let kind = settings.algorithm;
-    let keys = settings.key.map(|value| keys(value, identity));
-    let value = distinct_value(&mapping, &settings, keys.as_deref(), identity);
+    let keys = settings.key.map(|value| keys(value, identity, values));
+    let value = distinct_value(&mapping, &settings, keys.as_deref(), (identity, values));
     let tiers = limits::tiers(&mut mapping, settings.limit, settings.limits, &settings);
     checks::report_contradictions(&mapping, &settings, tiers.as_deref());
     let algorithm =
@@ -103,7 +109,7 @@ fn policy(
     let cost = cost.unwrap_or(Cost::Fixed(1));
     let count = settings.count.filter(|_| counts_units).and_then(CountedResponses::read);
     let exempt = exempt(settings.exempt.exempt, identity);
-    let mut overrides = overrides(&settings, &cost, identity);
+    let mut overrides = overrides(&settings, &cost, keys.as_deref(), (identity, values));
     let (of_plans, unlimited) = plans::limits(name, plans, &settings, &cost, tiers.as_deref());
     overrides.extend(of_plans);
     let reply = settings.reply.and_then(|value| DenialReply::read(value, StatusCode::TOO_MANY_REQUESTS));
@@ -129,16 +135,24 @@ fn policy(
 }
 
 /// One key, or a list of keys that are limited independently.
-fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecipe> {
+fn keys(value: Cursor<'_>, identity: IdentitySources, values: &ReadValues<'_>) -> Vec<KeyRecipe> {
+    let key = |item| known_key(item, (identity, values));
     if value.scalar().is_some() || value.is_mapping() {
-        return key(value, identity).into_iter().collect();
+        return key(value).into_iter().collect();
     }
-    let keys = value.unique_items(|item| key(item, identity));
+    let keys = value.unique_items(key);
     if value.is_empty_list() {
         value
             .report("a policy needs a key", "to limit all requests together, write `key: global`".to_owned());
     }
     keys
+}
+
+/// One key of a policy.
+fn known_key(item: Cursor<'_>, (identity, values): (IdentitySources, &ReadValues<'_>)) -> Option<KeyRecipe> {
+    let key = key(item, identity)?;
+    values.check_key(item, &key);
+    Some(key)
 }
 
 /// One key, of a policy, of `balance` or of `split_by`. Reports parts that no request can have.
@@ -172,7 +186,7 @@ fn distinct_value(
     mapping: &MappingCursor<'_>,
     settings: &PolicySettings<'_>,
     keys: Option<&[KeyRecipe]>,
-    identity: IdentitySources,
+    known: (IdentitySources, &ReadValues<'_>),
 ) -> Option<Option<KeyRecipe>> {
     let kind = settings.algorithm;
     if kind.is_some_and(|kind| kind != Algorithm::Distinct) {
@@ -182,7 +196,7 @@ fn distinct_value(
         mapping.report_if_missing("value", "the part of a request to count, such as `value: user`");
     }
     let value = settings.value?;
-    let recipe = key(value, identity)?;
+    let recipe = known_key(value, known)?;
     if keys.is_some_and(|keys| keys.contains(&recipe)) {
         let help = "with `key: ip`, `value: user` counts the users behind an address".to_owned();
         value.report("this is also the key, so there would only ever be one value", help);

@@ -8,8 +8,8 @@ use crate::{
         policies::{
             algorithm::Algorithm,
             cost::{
-                BYTES, Cost, CostSettings, Measure, MissingCost, NumberSource, Preset, Reserve,
-                ReserveSettings, ResponseCost, ResponseNumber, ResponseNumberSettings,
+                BYTES, Cost, CostSettings, DEFAULT_MAX_REQUEST, Measure, MissingCost, NumberSource, Preset,
+                Reserve, ReserveSettings, ResponseCost, ResponseNumber, ResponseNumberSettings,
             },
             limits::max_admissible,
         },
@@ -146,7 +146,7 @@ fn response_cost(settings: &CostSettings<'_>) -> Option<ResponseCost> {
         }),
     };
     let max_request =
-        settings.max_request.map_or(Some(16 << 20), |value| value.parse(size(1 << 10..=64 << 20)));
+        settings.max_request.map_or(Some(DEFAULT_MAX_REQUEST), |value| value.parse(size(1 << 10..=64 << 20)));
     let measure = measure?;
     let body = match ResponseCost::in_body(&measure) {
         Ok(body) => body,

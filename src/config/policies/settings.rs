@@ -229,13 +229,14 @@ pub(in crate::config) struct PolicySettings<'t> {
     #[setting(missing = &Algorithm::one_of(), example = "sliding_log")]
     pub(in crate::config) algorithm: Option<Algorithm>,
     /// What requests are counted by: `ip`, `user`, `customer`, `api_key`, `plan`, `header:NAME`, `cookie:NAME`,
-    /// `query:NAME`, `jwt:CLAIM`, `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `global`, or a
-    /// combination such as `ip+path`. Each key of a list has a limit of its own.
+    /// `query:NAME`, `jwt:CLAIM`, `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `value:NAME`,
+    /// `global`, or a combination such as `ip+path`. Each key of a list has a limit of its own.
     #[setting(either(text = KEY, list(text = KEY, SomeUnique)), missing = KEYS, example = "[ip, user]")]
-    #[setting(see = ["user", "api_keys", "policies.*.missing", "client_address.ipv6_prefix"])]
+    #[setting(see = ["user", "api_keys", "values", "policies.*.missing", "client_address.ipv6_prefix"])]
     pub(in crate::config) key: Option<Cursor<'t>>,
     /// What happens to a request that lacks one of the keys: `skip` ignores that key, `ip` limits the request by its
-    /// address instead, `deny` denies it. With `skip`, a request that lacks all keys is limited by its address.
+    /// address instead, `deny` denies it. With `skip`, a request that lacks all keys is limited by its address; but the policy does
+    /// not apply to one that lacks the values of `values`.
     #[setting(default = "skip", example = "deny")]
     pub(in crate::config) missing: Missing,
     /// The part of a request whose different values are counted. `key: ip` with `value: user` counts the users behind
@@ -353,14 +354,18 @@ pub(in crate::config) struct ExemptSettings<'t> {
     pub(in crate::config) exempt: Option<Cursor<'t>>,
 }
 
-/// Other limits for the clients that match one condition.
+/// Other limits for the clients, or the values, that match.
 #[derive(Settings)]
 #[settings(
     written,
     page = "policies.md#exempt-clients-or-give-them-other-limits",
     sample = "user: acme, limit: 1000/1m"
 )]
-#[settings(rules(One(&["limit", "limits"]), One(&["ip", "user", "customer", "api_key", "plan", "jwt:*", "header:*", "tls:*"])))]
+#[settings(rules(
+    One(&["limit", "limits"]),
+    AtMostOne(&["ip", "user", "customer", "api_key", "plan", "jwt:*", "header:*", "tls:*"]),
+    AtLeastOne(&["ip", "user", "customer", "api_key", "plan", "jwt:*", "header:*", "tls:*", "value:*"])
+))]
 pub(in crate::config) struct OverrideSettings<'t> {
     /// The client's address, or a network that it is in. Each address in the network has the limit for itself.
     #[setting(text = NETWORK, example = "10.0.0.0/8")]
@@ -386,6 +391,10 @@ pub(in crate::config) struct OverrideSettings<'t> {
     /// The subject or the fingerprint of the client's certificate, such as `"tls:subject": CN=acme`.
     #[setting(key = "tls:*", text = ANY, example = "CN=acme", see = ["listeners[].tls.client_ca"])]
     pub(in crate::config) tls: Vec<NamedEntry<'t>>,
+    /// A value of the request, such as `"value:model": big`. It may stand beside one of the other conditions. The key of
+    /// the policy must have the value, too.
+    #[setting(key = "value:*", text = ANY, example = "big", see = ["values"])]
+    pub(in crate::config) value: Vec<NamedEntry<'t>>,
     /// The limit of these clients.
     #[setting(either(text = QUOTA, count = "1..=1000000000"), example = "1000/1m")]
     pub(in crate::config) limit: Option<Cursor<'t>>,

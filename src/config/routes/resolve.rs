@@ -13,6 +13,7 @@ use crate::config::{
     keys::settings::{ApiKeySettings, Require},
     policies::{resolve::key, settings::ReadPolicies},
     reader::{Cursor, MappingCursor, NameTable},
+    request_values::{self, resolve::ReadValues},
     routes::{
         action::{RouteAction, Shares, action, explain_foreign, shares},
         checks,
@@ -47,7 +48,7 @@ pub(in crate::config) fn routes(
     defaults: RouteDefaults,
     policies: &ReadPolicies<'_>,
     upstreams: &ReadUpstreams<'_>,
-    identity: IdentitySources,
+    (identity, values): (IdentitySources, &ReadValues<'_>),
     listeners: &[DraftListener<'_>],
     api_keys: Option<&ApiKeySettings>,
 ) -> Option<Vec<Route>> {
@@ -63,8 +64,15 @@ pub(in crate::config) fn routes(
         }
     }
     let listener_names = NameTable::new("listener", listener_names);
-    let reading =
-        RouteReading { defaults, policies, upstreams, identity, listeners: &listener_names, api_keys };
+    let reading = RouteReading {
+        defaults,
+        policies,
+        upstreams,
+        values,
+        identity,
+        listeners: &listener_names,
+        api_keys,
+    };
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
@@ -87,9 +95,12 @@ pub(in crate::config) fn routes(
     }
     checks::warn_of_root_alone(&drafts);
     checks::warn_of_loops(&drafts);
+    let cursors = &policies.cursors;
     let policies = policies.resolved.as_deref().unwrap_or_default();
+    let values = values.resolved().unwrap_or_default();
+    request_values::checks::warn_of_made_up(&drafts, &values, policies, cursors);
     ineffective_limits::warn_of_spellings(&drafts, &index, policies);
-    ineffective_limits::warn_of_chosen_keys(&drafts, policies, identity);
+    ineffective_limits::warn_of_chosen_keys(&drafts, policies, identity, &values);
     ineffective_limits::warn_of_unlimited_usage(&drafts, policies);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
@@ -123,6 +134,7 @@ struct RouteReading<'a, 't> {
     defaults: RouteDefaults,
     policies: &'a ReadPolicies<'t>,
     upstreams: &'a ReadUpstreams<'t>,
+    values: &'a ReadValues<'t>,
     identity: IdentitySources,
     listeners: &'a NameTable<'a>,
     api_keys: Option<&'a ApiKeySettings>,
@@ -205,7 +217,7 @@ fn draft_route<'t>(
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
-    let RouteReading { defaults, policies, upstreams, identity, api_keys, .. } = *reading;
+    let RouteReading { defaults, policies, upstreams, values, identity, api_keys, .. } = *reading;
     let mut mapping = mapping.of(RouteSettings::mapping());
     let settings = RouteSettings::fields(&mut mapping)?;
     checks::check_actions(&mapping);
@@ -213,8 +225,16 @@ fn draft_route<'t>(
     let Conditions { listeners, hosts, path, written_path, methods, headers, query, cookies, has_secrets } =
         Conditions::read(&settings, reading);
     let captures = path.as_ref().map(|(_, path)| path.captures());
-    let reader =
-        captures.as_deref().map(|captures| TextReader { placeholders: Placeholders { captures }, identity });
+    let value_names = values.placeholders();
+    let reader = captures.as_deref().map(|captures| TextReader {
+        placeholders: Placeholders { captures, values: &value_names },
+        identity,
+    });
+    // Their placeholders are filled in before the body is read.
+    let early_reader = reader.map(|reader| TextReader {
+        placeholders: Placeholders { values: &[], ..reader.placeholders },
+        identity,
+    });
     let path_and_reader = path.as_ref().map(|(_, path)| path).zip(reader);
     explain_foreign(&mut mapping);
     let (split, action) = read_action(&mapping, &settings, reading, only, path_and_reader);
@@ -228,9 +248,9 @@ fn draft_route<'t>(
         let written = settings.path.and_then(Cursor::scalar).unwrap_or_default();
         Rewrite::read(value, reader, (path, written), matching.case)
     });
-    let edits = |value: Option<Cursor<'t>>, key| HeaderEdits::read(value?, key, reader?);
-    let request_headers = edits(settings.request_headers, "request_headers");
-    let response_headers = edits(settings.response_headers, "response_headers");
+    let edits = |value: Option<Cursor<'t>>, key, reader: Option<_>| HeaderEdits::read(value?, key, reader?);
+    let request_headers = edits(settings.request_headers, "request_headers", reader);
+    let response_headers = edits(settings.response_headers, "response_headers", early_reader);
     let are_keys_required = api_keys.is_some_and(|keys| keys.required);
     let require = settings.require.or(are_keys_required.then_some(Require::ApiKey));
     if let (Some(require), Some(value)) = (settings.require, mapping.peek("require")) {
@@ -243,6 +263,7 @@ fn draft_route<'t>(
     }
     let access = Access { deny: settings.deny, allow: settings.allow };
     identity::checks::warn_of_denied_networks(&mapping, Some(&access));
+    let allow_values = values.allowed(settings.allow_values);
     let cors = settings.cors.map(|value| {
         let cors = Cors::of_route(value, methods.as_deref().unwrap_or_default());
         if value.is_mapping() {
@@ -281,6 +302,7 @@ fn draft_route<'t>(
         trailers,
         early_hints,
         max_body: settings.max_body,
+        allow_values,
         access,
         cors: match cors {
             Some(cors) => Some(Box::new(cors?)),
@@ -310,7 +332,11 @@ fn read_action(
     only: Option<usize>,
     path_and_reader: Option<(&PathPattern, TextReader<'_>)>,
 ) -> (Option<Option<Shares>>, Option<RouteAction>) {
-    let by = settings.split_by.map(|value| key(value, reading.identity));
+    let by = settings.split_by.map(|value| {
+        let key = key(value, reading.identity)?;
+        request_values::checks::report_in_choice(value, &key);
+        Some(key)
+    });
     // Without a value, which was reported, `upstreams` is no list, and the route has no other action either.
     let split =
         mapping.key_location("upstreams").map(|_| shares(settings.upstreams?, by, &reading.upstreams.names));

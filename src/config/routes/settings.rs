@@ -10,6 +10,7 @@ use crate::config::{
     identity::access::{Access, AddressList, AddressesFile},
     keys::settings::Require,
     reader::Cursor,
+    request_values::settings::{AllowedValues, allowed_values},
     routes::{
         action::{RouteAction, RouteReplySettings, ShareSettings},
         cors::Cors,
@@ -81,6 +82,9 @@ pub struct Route {
     /// Bytes of a request's body. 0: any number; `None`: as the listener says, or else [`ClientLimits`](crate::config::listeners::clients::ClientLimits).
     #[serde(serialize_with = "serialize::optional_size")]
     pub max_body: Option<usize>,
+    /// The only values that requests may have, and must have.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "allowed_values")]
+    pub allow_values: Vec<AllowedValues>,
     /// Which addresses may send requests, in addition to the top level's `deny` and `allow`.
     #[serde(flatten)]
     pub access: Access,
@@ -126,6 +130,7 @@ impl Route {
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
             max_body: None,
+            allow_values: Vec::new(),
             access: Access::default(),
             cors: None,
             rewrite: None,
@@ -388,6 +393,11 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(size = "0..=1024TiB", parse = body_size, unset = "the listener's, or else `client_limits.max_body`", example = "10MiB")]
     #[setting(see = ["listeners[].max_body", "client_limits.max_body"])]
     pub(in crate::config) max_body: Option<usize>,
+    /// The only values that requests on this route may have, by the names of `values`. A request with another one, or
+    /// without one, gets 403.
+    #[setting(names(RESOURCE, list(text = ANY, SomeUnique), Some), unset = "any value")]
+    #[setting(example = "{ model: [mini] }", see = ["values", "plans"])]
+    pub(in crate::config) allow_values: Option<Cursor<'t>>,
     /// Client addresses that get 403 on this route, before Tollgate looks at bans and limits. `deny` at the top level
     /// applies as well.
     #[setting(either(list(either(text = NETWORK, mapping(AddressesFile)), Unique), mapping(AddressesFile)))]

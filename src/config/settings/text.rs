@@ -59,7 +59,7 @@ pub(in crate::config) static KEY_PREFIX: Text = scalar("1 to 16 letters and digi
 pub(in crate::config) static KEY_FIELD: Text = text("`customer` or `api_key`", "^(customer|api_key)$");
 pub(in crate::config) static KEY: Text = text(
     "a key",
-    r"^(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|tls:(subject|fingerprint))(\+(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|tls:(subject|fingerprint)))*$",
+    r"^(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|value:[A-Za-z0-9._-]+|tls:(subject|fingerprint))(\+(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|value:[A-Za-z0-9._-]+|tls:(subject|fingerprint)))*$",
 );
 pub(in crate::config) static CERTIFICATE_FIELD: Text =
     text("`subject` or `fingerprint`", "^(subject|fingerprint)$");
@@ -81,6 +81,10 @@ pub(in crate::config) static FACTOR: Text = scalar("a factor from 1 to 1000", r"
 pub(in crate::config) static PATH: Text = text(
     "a path, a path that ends with `/*`, a path with parameters, or `~` and a regular expression",
     r"^(/|(/[^/*?#\s{}]*)*(/\*)?|(/([^/*?#\s{}]*|\{[A-Za-z0-9_]+\}))+|~.+)$",
+);
+pub(in crate::config) static VALUE_PATH: Text = text(
+    "a path with a placeholder, such as `/v1beta/models/{model}:*`",
+    r"^/[^{}*]*(\{[A-Za-z0-9_]+\}[^{}*]*)+\*?$",
 );
 pub(in crate::config) static PLAIN_PATH: Text = text("a path", r"^/[^?#\s]*$");
 pub(in crate::config) static PROBE_PATH: Text = text("a path, with or without a query", r"^/[^#\s]*$");

@@ -10,7 +10,7 @@ use tollgate_derive::{Settings, Word};
 use crate::config::{
     reader::Cursor,
     settings::{ReadOver, Value},
-    value::{Invalid, collector_url},
+    value::{Invalid, collector_url, resource_name},
     written::serialize,
 };
 
@@ -28,6 +28,14 @@ pub struct AccessLog {
     /// The share of all requests that is logged.
     #[setting(share = "0..=100", default = "100%", example = "10%")]
     pub sample: f64,
+    /// The values of `values` that are logged, with `format: json` alone. They may be names of people.
+    #[setting(list(text = RESOURCE, Unique), read = value_names, omit_if = Vec::is_empty)]
+    #[setting(unset = "none", example = "[model]", see = ["values"])]
+    pub values: Vec<String>,
+}
+
+fn value_names(list: Cursor<'_>) -> Option<Vec<String>> {
+    Some(list.unique_items(|item| item.parse(resource_name)))
 }
 
 impl AccessLog {

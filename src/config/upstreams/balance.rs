@@ -10,6 +10,7 @@ use crate::config::{
     nearest::nearest,
     policies::resolve::key,
     reader::{Cursor, MappingCursor},
+    request_values,
     settings::Read,
     value::{
         Invalid, cookie_name,
@@ -199,6 +200,7 @@ fn hash(value: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
         return None;
     }
     let recipe = key(value, identity)?;
+    request_values::checks::report_in_choice(value, &recipe);
     if recipe.0.iter().all(|part| *part == KeyPart::Global) {
         let help = "write a key by which requests differ, such as `ip` or `path`".to_owned();
         value.warn("every request has the same key, so that one endpoint gets them all", help);

@@ -10,14 +10,14 @@ use crate::{
         value::{
             Invalid,
             http::{cookie_name, field_name, field_value, parameter_name},
-            names::printable_text,
+            names::{printable_text, resource_name},
             network::network,
         },
     },
     tls::{CertificateField, canonical_subject, read_fingerprint},
 };
 
-const KEY_FORMS: [&str; 16] = [
+const KEY_FORMS: [&str; 17] = [
     "ip",
     "user",
     "customer",
@@ -33,6 +33,7 @@ const KEY_FORMS: [&str; 16] = [
     "route",
     "host",
     "method",
+    "value:NAME",
     "global",
 ];
 
@@ -86,6 +87,7 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
         Some(("cookie", name)) => cookie_name(name).map(KeyPart::Cookie),
         Some(("jwt", claim)) if !claim.is_empty() => Ok(KeyPart::Jwt(claim.to_owned())),
         Some(("tls", field)) => certificate_field(field).map(KeyPart::Tls),
+        Some(("value", name)) if !name.is_empty() => resource_name(name).map(KeyPart::Value),
         Some(("query", name)) if !name.is_empty() => parameter_name(name).map(KeyPart::Query),
         _ => match word {
             "ip" => Ok(KeyPart::Ip),
@@ -205,7 +207,9 @@ pub(in crate::config) fn suggest_key(text: &str) -> Option<String> {
 /// One part.
 fn part(word: &str) -> Option<String> {
     let word = word.trim().trim_start_matches('$').trim_matches(['{', '}']);
-    if let Some((kind @ ("header" | "cookie" | "query" | "jwt" | "tls"), name)) = word.split_once(':') {
+    if let Some((kind @ ("header" | "cookie" | "query" | "jwt" | "tls" | "value"), name)) =
+        word.split_once(':')
+    {
         return Some(format!("{kind}:{}", name.trim()));
     }
     let lower = word.to_ascii_lowercase();
@@ -333,6 +337,23 @@ pub enum Condition {
         field: KeyField,
         value: String,
     },
+    /// A value of `values` is this text; and the client meets another condition, if there is one.
+    Value {
+        name: String,
+        text: String,
+        client: Option<Box<Self>>,
+    },
+}
+
+impl Condition {
+    /// The header that it asks for.
+    pub fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header { name, .. } => Some(name),
+            Self::Value { client, .. } => client.as_ref()?.header(),
+            _ => None,
+        }
+    }
 }
 
 /// The parts of one key; more than one make a composite (`ip+path`), in which the address comes first.
@@ -359,6 +380,8 @@ pub enum KeyPart {
     Route,
     Host,
     Method,
+    /// A value of `values`.
+    Value(String),
     /// One budget for all.
     Global,
 }

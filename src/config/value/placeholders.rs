@@ -15,10 +15,12 @@ use crate::{
     },
 };
 
-/// The placeholders that a setting may have: those of every request, and the captures of the route's path.
+/// The placeholders that a setting may have: those of every request, the captures of the route's path, and values.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::config) struct Placeholders<'a> {
     pub(in crate::config) captures: &'a [&'a str],
+    /// `value:NAME` for each value of `values`, in their order; none where they are not known yet.
+    pub(in crate::config) values: &'a [String],
 }
 
 impl<'a> Placeholders<'a> {
@@ -128,7 +130,10 @@ impl<'a> Placeholders<'a> {
             .expected(format!("give the part of the path another name, such as {{{name}_name}}"))),
             (Some(index), None) => Ok(Placeholder::Capture(index)),
             (None, Some((_, placeholder))) => Ok(*placeholder),
-            (None, None) => Err(self.unknown(written, name)),
+            (None, None) => match self.values.iter().position(|known| known == name) {
+                Some(index) => Ok(Placeholder::Value(index)),
+                None => Err(self.unknown(written, name)),
+            },
         }
     }
 
@@ -185,7 +190,8 @@ impl<'a> Placeholders<'a> {
 
     /// The names of all.
     pub(in crate::config) fn names(self) -> impl Iterator<Item = &'a str> + Clone {
-        Placeholder::OF_EVERY_REQUEST.iter().map(|(name, _)| *name).chain(self.captures.iter().copied())
+        let of_route = self.captures.iter().copied().chain(self.values.iter().map(String::as_str));
+        Placeholder::OF_EVERY_REQUEST.iter().map(|(name, _)| *name).chain(of_route)
     }
 
     fn known(self) -> String {
@@ -214,7 +220,7 @@ pub(in crate::config) fn suggest_field(text: &str) -> String {
     let text = text.trim_end_matches(';').trim();
     let Some((name, value)) = text.split_once([' ', ':']) else { return "NAME: VALUE".to_owned() };
     let mut value = value.trim().trim_end_matches(" always").trim_matches(['"', '\'']).to_owned();
-    let placeholders = Placeholders { captures: &[] };
+    let placeholders = Placeholders { captures: &[], values: &[] };
     while let Some((variable, name)) =
         variable_of_another_proxy(&value, |name| placeholders.meant(name).is_some())
     {
@@ -348,6 +354,8 @@ pub enum Placeholder {
     Host,
     /// The text that a part of the route's path matched: its index among the pattern's captures.
     Capture(usize),
+    /// `{value:model}`: its index in the configuration.
+    Value(usize),
 }
 
 impl Placeholder {
@@ -406,8 +414,8 @@ impl Serialize for FieldText {
 mod tests {
     use super::*;
 
-    const OF_ROUTE: Placeholders<'_> = Placeholders { captures: &["id", "rest"] };
-    const OF_NO_CAPTURES: Placeholders<'_> = Placeholders { captures: &[] };
+    const OF_ROUTE: Placeholders<'_> = Placeholders { captures: &["id", "rest"], values: &[] };
+    const OF_NO_CAPTURES: Placeholders<'_> = Placeholders { captures: &[], values: &[] };
 
     fn literal(text: &str) -> TextPart {
         TextPart::Literal(text.to_owned())
@@ -482,7 +490,7 @@ mod tests {
         }
         let rest = OF_NO_CAPTURES.text("/new/{rest}").unwrap_err().help(false).unwrap();
         assert!(rest.contains("path: /PREFIX/*"), "{rest}");
-        let named = Placeholders { captures: &["host"] };
+        let named = Placeholders { captures: &["host"], values: &[] };
         assert!(named.text("{host}").unwrap_err().reason.contains("{host}"));
     }
 

@@ -47,6 +47,7 @@ impl Display for KeyPart {
             Self::Route => f.write_str("route"),
             Self::Host => f.write_str("host"),
             Self::Method => f.write_str("method"),
+            Self::Value(name) => write!(f, "value:{name}"),
             Self::Global => f.write_str("global"),
         }
     }
@@ -64,6 +65,10 @@ impl Display for Condition {
             Self::Header { name, value } => {
                 write!(f, "header:{name}={}", String::from_utf8_lossy(value.as_bytes()))
             }
+            Self::Value { name, text, client } => {
+                client.iter().try_for_each(|client| write!(f, "{client} with "))?;
+                write!(f, "value:{name}={text}")
+            }
         }
     }
 }
@@ -73,6 +78,9 @@ impl Condition {
     pub fn shown(&self) -> String {
         match self {
             Self::Header { name, value } if value.is_sensitive() => format!("header:{name}=***"),
+            Self::Value { name, text, client: Some(client) } => {
+                format!("{} with value:{name}={text}", client.shown())
+            }
             condition => condition.to_string(),
         }
     }

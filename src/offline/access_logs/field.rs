@@ -2,11 +2,12 @@
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     net::IpAddr,
     sync::LazyLock,
 };
 
+use compact_str::CompactString;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, request};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use smallvec::SmallVec;
@@ -72,6 +73,8 @@ pub(super) enum Field {
     EncodedHeader(HeaderName),
     /// An object of header fields.
     Headers,
+    /// An object of the values that Tollgate's configuration names.
+    Values,
     Cookie(String),
     /// Tollgate's.
     Verdict,
@@ -183,6 +186,7 @@ const NAMES: &[(Field, &[&str])] = &[
     (Field::ApiKey, &["api_key"]),
     (Field::Customer, &["customer"]),
     (Field::Plan, &["plan"]),
+    (Field::Values, &["values"]),
     (Field::Termination, &["termination_state"]),
     (Field::LimitStatus, &["limit_req_status", "limit_conn_status"]),
     (Field::ResponseFlags, &["response_flags"]),
@@ -348,6 +352,7 @@ struct TollgateFields<'l> {
     api_key: Option<Cow<'l, [u8]>>,
     customer: Option<Cow<'l, [u8]>>,
     plan: Option<Cow<'l, [u8]>>,
+    values: BTreeMap<String, Option<CompactString>>,
 }
 
 /// A value with its rank.
@@ -459,7 +464,7 @@ impl<'l> LogFields<'l> {
                     self.headers.push((name.clone(), percent_decode(&text).collect::<Vec<_>>().into()));
                 }
             }
-            Field::Headers => {}
+            Field::Headers | Field::Values => {}
             Field::Cookie(name) => {
                 if let Some(text) = value.into_text() {
                     let cookie = [name.as_bytes(), b"=", &text].concat();
@@ -571,6 +576,7 @@ impl<'l> LogFields<'l> {
             reserved: self.reserved.filter(|_| self.is_tollgate),
             charged: self.charged.filter(|_| self.is_tollgate),
             progress,
+            values: if self.is_tollgate { self.tollgate.values } else { BTreeMap::new() },
         };
         Ok(LogLine { request, is_whole_second: time.is_whole_second })
     }
@@ -636,6 +642,20 @@ impl<'l> LogFields<'l> {
         };
         let no_response = self.has_no_status.then_some(LoggedProgress::NoResponse);
         of_tollgate.or(self.progress).or(no_response).unwrap_or(LoggedProgress::Responded)
+    }
+}
+
+impl LogFields<'_> {
+    /// Takes in the values of a request. One that is neither a text nor `null`, as of a batch, is not known.
+    pub(super) fn tell_values(&mut self, values: &serde_json::Value) {
+        for (name, value) in values.as_object().into_iter().flatten() {
+            let text = match value {
+                serde_json::Value::Null => None,
+                serde_json::Value::String(text) => Some(text.into()),
+                _ => continue,
+            };
+            self.tollgate.values.insert(name.clone(), text);
+        }
     }
 }
 

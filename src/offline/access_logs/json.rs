@@ -107,6 +107,9 @@ impl<'l> Visitor<'l> for Object<'_, 'l> {
                 Member::Told(Meaning { field: Field::Headers, .. }) => {
                     map.next_value_seed(Headers { wanted: &reader.wanted, told: &mut *told, name: None })?;
                 }
+                Member::Told(Meaning { field: Field::Values, .. }) => {
+                    told.tell_values(&map.next_value()?);
+                }
                 Member::Told(meaning) => {
                     if let Some(value) = map.next_value_seed(Scalar { object: None })? {
                         // A value that can't be read counts as missing: another member may tell the same.

@@ -14,7 +14,7 @@ mod notation;
 mod template;
 mod value;
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use compact_str::CompactString;
 use http::request;
@@ -48,6 +48,8 @@ pub struct LoggedRequest {
     pub reserved: Option<u64>,
     pub charged: Option<u64>,
     pub progress: LoggedProgress,
+    /// Its values, by name; `None`: it lacks the value. One that is not here is not known.
+    pub values: BTreeMap<String, Option<CompactString>>,
 }
 
 /// How far a request got, according to its log.

@@ -20,7 +20,7 @@ use crate::{
     identity::{Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
     limit::{
         Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
-        algorithm::Kind,
+        algorithm::{Detail, Kind},
     },
     offline::access_logs::{LoggedKey, LoggedProgress, LoggedRequest, LoggedUser},
     proxy::{
@@ -31,6 +31,7 @@ use crate::{
             SkipReason, StepHost, VariantRef, admit, distinct_detail, find, usually_has_body,
         },
     },
+    request_values::{FoundValue, FoundValues, RequestValue},
     router::Target,
 };
 
@@ -395,7 +396,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
             // Only the first check of a policy is used: its keys are read from the log.
             if let Some((check, _)) = checks.iter().find(|(_, variant)| variant.policy == policy) {
                 self.add_known(policy, check, known, &mut found)?;
-            } else if let Some(&(_, SkipReason::NoValue(variant))) =
+            } else if let Some(&(_, SkipReason::NoValue(variant) | SkipReason::LacksValues(variant))) =
                 checks.skipped.iter().find(|(skipped, _)| *skipped == policy)
             {
                 self.add_without_value(variant, known, &mut found)?;
@@ -437,9 +438,14 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
     ) -> Result<(), RefusedBy> {
         let policy = variant.policy;
         let Some(of) = variant.resolve(self.replay.rules.policies()) else { return Ok(()) };
-        if !of.value.as_ref().is_some_and(|value| known.lacks(value)) {
+        let lacks_keys = of.keys.iter().all(|key| known.lacks(key));
+        if !lacks_keys && !of.value.as_ref().is_some_and(|value| known.lacks(value)) {
             self.note_unknown(policy, known);
             return Ok(());
+        }
+        if of.value.is_none() {
+            let (identifier, detail) = (CompactString::default(), Detail::None);
+            return self.add_known(policy, &Check { policy: of, identifier, cost: 1, detail }, known, found);
         }
         match distinct_detail(of, self.missing(policy), &known.attributes) {
             Ok(None) => Ok(()),
@@ -514,6 +520,23 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> StepHost<'r> for Replayed<'_, 'r
         CheckInputs { time: self.logged.time, tokens: &self.replay.tokens }
     }
 
+    /// Completes the checks by the values that the log has.
+    async fn read_request(
+        &mut self,
+        checks: &mut Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<(), RefusedBy> {
+        let logged = &self.logged.values;
+        let found = |value: &Arc<RequestValue>| match logged.get(&value.name) {
+            Some(Some(text)) if text.is_empty() => FoundValue::Unreadable,
+            Some(Some(text)) => FoundValue::Text(text.clone()),
+            Some(None) | None => FoundValue::Absent,
+        };
+        let values = FoundValues::known(context.asked_values().map(|of| (Arc::clone(of), found(of))));
+        let are_known = context.asked_values().all(|value| logged.contains_key(&value.name));
+        context.complete_by_log(checks, values, are_known, &self.inputs())
+    }
+
     async fn decide(
         &mut self,
         checks: &Checks<'r>,
@@ -523,7 +546,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> StepHost<'r> for Replayed<'_, 'r
             return Err(RefusedBy::Log);
         }
         let known = KnownRequest {
-            attributes: *context.attributes(),
+            attributes: context.attributes_with_values(),
             line: context.request_line(),
             logged: self.logged,
             has_host: self.has_host,
@@ -644,6 +667,10 @@ impl<'a> KnownRequest<'a> {
                 None => self.logged.user == LoggedUser::Absent,
             },
             Condition::OfKey { .. } => self.attributes.key.is_some(),
+            Condition::Value { name, client, .. } => {
+                let is_client_certain = || client.as_ref().is_none_or(|client| self.is_certain_of(client));
+                self.logged.values.contains_key(name) && is_client_certain()
+            }
             Condition::Jwt { .. } | Condition::Tls { .. } | Condition::Header { .. } => false,
         }
     }
@@ -677,8 +704,9 @@ impl<'a> KnownRequest<'a> {
         if !self.has_duration_for(policy) {
             return Ok(LoggedKeys { identifiers: Identifiers::new(), has_unknown: true });
         }
-        // A request that lacks all keys of a policy is identified by its address.
-        if keys.identifiers.is_empty() && !keys.has_unknown {
+        // A request that lacks all keys of a policy is identified by its address, unless it lacks their values.
+        let lacks_values = policy.keys.iter().all(|key| key.value_names().any(|name| self.lacks_value(name)));
+        if keys.identifiers.is_empty() && !keys.has_unknown && !lacks_values {
             keys.identifiers.push(by_address());
         }
         Ok(keys)
@@ -690,8 +718,14 @@ impl<'a> KnownRequest<'a> {
         key.0.iter().any(|part| match part {
             KeyPart::User => self.logged.user == LoggedUser::Absent && user.is_none() && pseudonym.is_none(),
             KeyPart::OfKey(field) => of_request.is_some_and(|key| key.field(*field).is_none()),
+            KeyPart::Value(name) => self.lacks_value(name),
             _ => false,
         })
+    }
+
+    /// Whether the log says that the request has no such value.
+    fn lacks_value(&self, name: &str) -> bool {
+        self.logged.values.get(name).is_some_and(Option::is_none)
     }
 
     fn has_duration_for(&self, policy: &Policy) -> bool {

@@ -137,6 +137,12 @@ pub(super) fn unidentified(index: usize, policy: &Policy) -> ExplainedCheck {
     ExplainedCheck { verdict: CheckVerdict::Denied, ..row(index, policy, LACKS_KEYS.to_owned()) }
 }
 
+/// A policy that counts by what the body says, which is not known.
+pub(super) fn unread(index: usize, policy: &Policy) -> ExplainedCheck {
+    let because = "it counts by the body, which the question does not tell (`--body`)".to_owned();
+    ExplainedCheck { verdict: CheckVerdict::Unknown, ..row(index, policy, because) }
+}
+
 pub(super) fn skipped(
     index: usize,
     policy: &Policy,
@@ -146,6 +152,10 @@ pub(super) fn skipped(
     let (verdict, because) = match why {
         SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflight requests are not counted".to_owned()),
         SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {}", of.shown())),
+        SkipReason::LacksValues(_) => {
+            let values: Vec<String> = policy.value_names.iter().map(|name| format!("value:{name}")).collect();
+            (CheckVerdict::Skipped, format!("the request has no {}", values.join(" or ")))
+        }
         SkipReason::NoBody => (CheckVerdict::Exempt, "a request without a body costs no tokens".to_owned()),
         SkipReason::Usage => {
             (CheckVerdict::Exempt, "the usage of limits is shown, and takes nothing from them".to_owned())

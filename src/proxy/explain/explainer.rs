@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{
@@ -24,6 +25,7 @@ use crate::{
         credential::CredentialFault,
         outcome::{Outcomes, tightest},
         placeholders::PlaceholderValues,
+        read_request::ReceivedPart,
         request_context::{FoundRoute, RequestContext},
         request_facts::{RequestFacts, usually_has_body},
         reservation::LeaseTokens,
@@ -31,12 +33,16 @@ use crate::{
         rules::Rules,
         steps::{RefusedBy, ResponseSource, StepHost, admit, check_optional_key, find, has_optional_key},
     },
+    request_values::{BodyRefusal, content},
     router::{Rejection, Target},
     upstream::SharedUpstream,
 };
 
 /// Shown in place of the ID that a real request would get.
 static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");
+
+/// The body of a request that has none.
+static NO_BODY: Bytes = Bytes::new();
 
 /// Why the key of a request to a route that requires none does not count.
 const KEY_IGNORED: &str =
@@ -60,8 +66,9 @@ pub async fn explain<S: Store>(
         Some(_) => None,
         None => listeners::assume(rules, &asked.request, likely),
     };
-    let ExplainedRequest { request, peer, is_https, certificate, listener } = &asked;
+    let ExplainedRequest { request, body, peer, is_https, certificate, listener } = &asked;
     let length = request.headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let peer_identifier = rules.address_identifier(*peer);
     let facts = RequestFacts {
         request,
@@ -71,8 +78,11 @@ pub async fn explain<S: Store>(
         is_peer_trusted,
         certificate: certificate.as_ref(),
         listener: listener.or(assumed_listener.as_ref().map(|_| likely)),
-        body_length: length.and_then(|length| length.to_str().ok()?.parse().ok()),
-        has_body: length.is_some() || usually_has_body(&request.method),
+        body_length: body.as_ref().map(|body| body.len() as u64).or(length),
+        has_body: match body {
+            Some(body) => !body.is_empty(),
+            None => length.is_some() || usually_has_body(&request.method),
+        },
         bans: Some(bans),
     };
     let (client, why_address) = identity::address(rules, &facts);
@@ -97,6 +107,7 @@ pub async fn explain<S: Store>(
         client,
         identity,
         request_id: request_id.unwrap_or(&REQUEST_ID),
+        body: body.as_ref(),
         tokens: LeaseTokens::new(),
         cors: None,
         outcomes: Outcomes::new(),
@@ -141,6 +152,8 @@ struct Explainer<'a, S> {
     client: ClientIp,
     identity: Identity,
     request_id: &'a HeaderValue,
+    /// `None`: it is not known.
+    body: Option<&'a Bytes>,
     tokens: LeaseTokens,
     cors: Option<Box<CorsResponse>>,
     /// Of the enforced policies, if they deny the request.
@@ -302,8 +315,9 @@ impl<S: Store> Explainer<'_, S> {
                     listener.map(|of| format!("listener {} replies itself: {}", of.listener, of.because));
                 (ExplainedVerdict::Refused, because.unwrap_or_default())
             }
-            // Only real requests are refused for the first two reasons, and replayed ones for the others.
-            RefusedBy::EarlyEnds | RefusedBy::Body(_) | RefusedBy::Log | RefusedBy::UnknownListener => {
+            RefusedBy::Body(reply) => (ExplainedVerdict::Refused, reply.detail.clone().into_owned()),
+            // Only real requests are refused for the first reason, and replayed ones for the others.
+            RefusedBy::EarlyEnds | RefusedBy::Log | RefusedBy::UnknownListener => {
                 (ExplainedVerdict::Refused, String::new())
             }
         }
@@ -379,6 +393,40 @@ impl<'r, S: Store> StepHost<'r> for Explainer<'_, S> {
             Some(checks::skipped(index, self.rules.policies.get(index)?, why, context.attributes()))
         });
         self.explanation.checks.extend(rows);
+    }
+
+    async fn read_request(
+        &mut self,
+        checks: &mut Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<(), RefusedBy> {
+        let reads_body = context.facts.has_body && checks.reads_members();
+        let Some(body) = self.body.or((!reads_body).then_some(&NO_BODY)) else {
+            let waiting = checks.take_awaiting().into_iter();
+            let rows =
+                waiting.filter_map(|index| Some(checks::unread(index, self.rules.policies.get(index)?)));
+            self.explanation.checks.extend(rows);
+            return Ok(());
+        };
+        let received = ReceivedPart { bytes: body, is_whole: true, least_length: body.len() as u64 };
+        let kind = if reads_body { content(&context.request().headers).map(Some) } else { Ok(None) };
+        let limit = checks.longest_request(&self.rules.policies);
+        let completed = match kind {
+            _ if reads_body && body.len() > limit => Err(BodyRefusal::too_long(limit)),
+            Err(_) if context.counts_unreadable(checks.reads_costs) => {
+                let inputs = CheckInputs { time: self.now, tokens: &self.tokens };
+                context
+                    .complete_by(checks, &context.unreadable(), received.least_length, &inputs)
+                    .map(|()| None)
+            }
+            Err(refusal) => Err(refusal),
+            Ok(kind) => context.complete(checks, received, (kind, limit), &self.inputs()),
+        };
+        if let Err(refusal) = completed {
+            checks.remove_response_costs();
+            self.note(RefusedBy::of_body(refusal), Some(context));
+        }
+        Ok(())
     }
 
     async fn decide(

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use bytes::Bytes;
 use compact_str::CompactString;
 use http::{StatusCode, request};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ pub(super) const MASK: &str = "***";
 /// The request to explain.
 pub struct ExplainedRequest {
     pub request: request::Parts,
+    /// Its body. `None`: it is not known.
+    pub body: Option<Bytes>,
     /// The peer address of its connection.
     pub peer: IpAddr,
     /// Whether it arrives over HTTPS. `None`: either way.

@@ -50,6 +50,10 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if let Some(status) = line.grpc_status {
         number(out, r#","grpc_status":"#, status.into());
     }
+    if let Some(values) = line.values {
+        out.extend_from_slice(br#","values":"#);
+        out.extend_from_slice(values.as_bytes());
+    }
     if let Some(side) = line.aborted_by {
         text(out, r#","aborted_by":"#, Some(side.name().as_bytes()));
     }

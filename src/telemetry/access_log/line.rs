@@ -56,6 +56,8 @@ pub struct Line<'a> {
     pub shadow_delay_millis: u32,
     /// Units that the request had reserved, and the cost of its response; `None`: no response tells a cost.
     pub cost: Option<(u64, u64)>,
+    /// The values of the request that are logged, as a JSON object; `None`: none.
+    pub values: Option<&'a str>,
     pub trace_id: Option<TraceId>,
     /// `TLSv1.3`; `None`: the connection is not encrypted.
     pub tls_version: Option<&'a str>,
@@ -173,6 +175,7 @@ pub(super) mod sample {
             delay_millis: 0,
             shadow_delay_millis: 0,
             cost: None,
+            values: None,
             trace_id: None,
             tls_version: None,
             tls_subject: None,

@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn config(to: Destination) -> model::AccessLog {
-        model::AccessLog { format: AccessLogFormat::Combined, to, sample: 1.0 }
+        model::AccessLog { format: AccessLogFormat::Combined, to, sample: 1.0, values: Vec::new() }
     }
 
     fn wait_for(what: impl Fn() -> bool) {
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn off_wants_nothing_and_opens_nothing() {
         let to = Destination::File("/nonexistent/access.log".into());
-        let off = model::AccessLog { format: AccessLogFormat::Off, to, sample: 1.0 };
+        let off = model::AccessLog { format: AccessLogFormat::Off, to, sample: 1.0, values: Vec::new() };
         let log = AccessLogHandle::open(&off, metrics()).unwrap();
         assert!(!log.worker().samples_next());
         assert!(log.close(Duration::ZERO));

@@ -67,6 +67,7 @@ fn smallest() -> Config {
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
         api_keys: None,
+        values: vec![],
         plans: vec![],
         store: StoreSettings::default(),
         policies: vec![Arc::new(Policy {
@@ -623,6 +624,7 @@ fn every_setting_is_read() {
             format: AccessLogFormat::Combined,
             to: Destination::File("/var/log/tollgate.log".into()),
             sample: 0.125,
+            values: vec![],
         },
         log: Log { level: LogLevel::Debug, format: ProcessLogFormat::Json },
         tracing: Some(Tracing {

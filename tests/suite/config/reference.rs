@@ -98,6 +98,7 @@ const BEYOND: [(&str, &[&str]); 6] = [
             "redis_tls_in_clear",
             "route_names_taken",
             "routes_never_reached",
+            "values_unread",
         ],
     ),
     ("It takes arithmetic: a share of a limit.", &["slices"]),

@@ -46,6 +46,7 @@ mod start;
 mod streaming;
 mod timeouts;
 mod tunnels;
+mod values;
 mod volume;
 mod wrong_keys;
 

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use tollgate::request_values::{AskedMembers, UnreadableBody, ask_for_usage, usage_paths};
+use tollgate::request_values::{AskedMembers, BodyRefusal, ask_for_usage, usage_paths};
 
 /// The edited body, as text.
-fn edited(body: &str) -> Result<Option<String>, UnreadableBody> {
+fn edited(body: &str) -> Result<Option<String>, BodyRefusal> {
     let asked = AskedMembers::new(usage_paths());
     let members = asked.read(body.as_bytes())?;
     let edited = ask_for_usage(&members[0], "/v1/completions", body.as_bytes())?;

@@ -1,17 +1,17 @@
 //! What a request says of the tokens that its response may have.
 
-use tollgate::request_values::{AskedMembers, AskedOutput, OutputBounds, UnreadableBody};
+use tollgate::request_values::{AskedMembers, AskedOutput, BodyRefusal, OutputBounds};
 
 use super::path;
 
-fn asked(body: &str) -> Result<AskedOutput, UnreadableBody> {
+fn asked(body: &str) -> Result<AskedOutput, BodyRefusal> {
     let bounds = OutputBounds::new(&["max_tokens", "limits.outputTokens"].map(path), true);
     let asked = AskedMembers::new(bounds.paths());
     bounds.asked(&asked.read(body.as_bytes())?[0])
 }
 
 /// The most tokens that it asks for.
-fn read(body: &str) -> Result<Option<u64>, UnreadableBody> {
+fn read(body: &str) -> Result<Option<u64>, BodyRefusal> {
     asked(body).map(|asked| asked.bound.map(|bound| bound.saturating_mul(asked.responses)))
 }
 

@@ -46,18 +46,24 @@ fn a_body_is_json_by_its_type_or_without_one() {
 
 #[test]
 fn json_under_another_type_is_refused() {
-    for media_type in
-        ["text/plain", "application/jsonp", "multipart/form-data; boundary=a", "application/json, text/plain"]
-    {
+    for (media_type, kind) in [
+        ("text/plain", BodyContent::Other),
+        ("application/jsonp", BodyContent::Other),
+        ("application/json, text/plain", BodyContent::Other),
+        ("multipart/form-data; boundary=a", BodyContent::Multipart),
+        ("application/x-www-form-urlencoded", BodyContent::Form),
+        ("Application/X-WWW-Form-Urlencoded; charset=UTF-8", BodyContent::Form),
+    ] {
         for begin in [&b"{"[..], b" \r\n\t[", b"\xEF\xBB\xBF{}", b"\xFF\xFE{\0", b"\0{", b" \xEF\xBB\xBF ["] {
             assert_eq!(of(&[(TYPE, media_type)], begin), Err(415), "{media_type}: {begin:?}");
         }
         for begin in [&b""[..], b"--a", b"a={}", b"\xFF\xD8\xFF\xE0{", b"\x89PNG", b"\"{", b"  "] {
-            assert_eq!(of(&[(TYPE, media_type)], begin), Ok(BodyContent::Other), "{media_type}: {begin:?}");
+            assert_eq!(of(&[(TYPE, media_type)], begin), Ok(kind), "{media_type}: {begin:?}");
         }
         assert_eq!(of(&[(TYPE, media_type)], &b" ".repeat(64 << 10)), Err(415));
         // Sound may begin with silence.
-        assert_eq!(of(&[(TYPE, media_type)], &[&[0; 100][..], b"{"].concat()), Ok(BodyContent::Other));
+        assert_eq!(of(&[(TYPE, media_type)], &[&[0; 100][..], b"{"].concat()), Ok(kind));
     }
+    assert_eq!(of(&[(TYPE, "application/x-www-form-urlencoded; charset=latin1")], b"a=b"), Err(415));
     assert_eq!(of(&[(TYPE, "application/grpc+proto")], b"\0\0\0\0{"), Ok(BodyContent::Grpc));
 }

@@ -5,6 +5,7 @@ mod ask_for_usage;
 mod bounds;
 mod content;
 mod members;
+mod values;
 
 use tollgate::{json_path::JsonPath, request_values::AskedMembers};
 

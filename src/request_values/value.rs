@@ -1,0 +1,377 @@
+//! The values of a request that have names in the configuration: its model, its tool, the login name.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use compact_str::CompactString;
+use icu_normalizer::ComposingNormalizerBorrowed;
+use percent_encoding::percent_decode_str;
+use regex::Regex;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use smallvec::SmallVec;
+
+use super::{BodyRefusal, Members, form::Form};
+use crate::json_path::JsonPath;
+
+/// The group of a value that is in none of the value's groups.
+pub const OTHER_GROUP: &str = "other";
+
+/// A part of requests that has a name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RequestValue {
+    pub name: String,
+    /// Never empty. The first that is there counts.
+    pub from: Vec<ValueSource>,
+    /// Empty: each text counts for itself.
+    pub groups: Vec<ValueGroup>,
+    /// Whether texts that differ in case, in Unicode's compatibility forms or in outer blanks alone are one.
+    pub fold: bool,
+    /// Whether a value that can't be read is one of its own. If not, its request is refused.
+    #[serde(rename = "unreadable", serialize_with = "count_or_refuse")]
+    pub counts_unreadable: bool,
+}
+
+fn count_or_refuse<S: Serializer>(counts: &bool, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(if *counts { "count" } else { "refuse" })
+}
+
+/// A group of texts that count as one value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ValueGroup {
+    pub name: String,
+    pub patterns: Vec<TextPattern>,
+}
+
+/// Where a request has a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueSource {
+    pub place: SourcePlace,
+    /// Members of the same JSON that must be these texts.
+    pub conditions: Vec<(JsonPath, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourcePlace {
+    /// A member of its JSON.
+    Json(JsonPath),
+    /// A field of its form (`application/x-www-form-urlencoded`).
+    Form(String),
+    /// A part of its path.
+    Path(PathSource),
+}
+
+impl Serialize for ValueSource {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        match &self.place {
+            SourcePlace::Json(path) => map.serialize_entry("json", &path.to_string())?,
+            SourcePlace::Form(name) => map.serialize_entry("form", name)?,
+            SourcePlace::Path(path) => map.serialize_entry("path", &path.written)?,
+        }
+        if !self.conditions.is_empty() {
+            let conditions = self.conditions.iter().map(|(path, text)| (path.to_string(), text));
+            map.serialize_entry("if", &conditions.collect::<std::collections::BTreeMap<_, _>>())?;
+        }
+        map.end()
+    }
+}
+
+/// A text in which `*` is any text.
+#[derive(Debug, Clone)]
+pub struct TextPattern {
+    written: String,
+    regex: Regex,
+}
+
+impl TextPattern {
+    /// # Errors
+    /// It is too long.
+    pub fn new(written: &str) -> Result<Self, &'static str> {
+        let any: Vec<String> = written.split('*').map(regex::escape).collect();
+        Ok(Self { written: written.to_owned(), regex: compiled(&any.join("[\\s\\S]*"))? })
+    }
+
+    /// As the configuration has it.
+    pub fn written(&self) -> &str {
+        &self.written
+    }
+}
+
+impl PartialEq for TextPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.written == other.written
+    }
+}
+
+impl Serialize for TextPattern {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.written)
+    }
+}
+
+/// A path with a placeholder for a value: `/v1beta/models/{model}:*`.
+#[derive(Debug, Clone)]
+pub struct PathSource {
+    written: String,
+    /// With the shortest text for each placeholder, and with the longest. Where these differ, a path can be read in two ways.
+    expressions: [Regex; 2],
+}
+
+impl PartialEq for PathSource {
+    fn eq(&self, other: &Self) -> bool {
+        self.written == other.written
+    }
+}
+
+impl PathSource {
+    /// Parses a path. `{name}` is a part of a segment, and `*` at the end is any text. Of several placeholders, the one called
+    /// `name` is the value.
+    ///
+    /// # Errors
+    /// It has no placeholder, or is malformed.
+    pub fn parse(written: &str, name: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "is no path with a placeholder, such as /v1beta/models/{model}:*";
+        if !written.starts_with('/') {
+            return Err(FORM);
+        }
+        let (path, end) = match written.strip_suffix('*') {
+            Some(path) => (path, "[\\s\\S]*"),
+            None => (written, "/?"),
+        };
+        let mut pieces = path.split('{');
+        let mut shortest = regex::escape(pieces.next().unwrap_or_default());
+        let mut longest = shortest.clone();
+        let mut names = Vec::new();
+        for piece in pieces {
+            let (placeholder, literal) = piece.split_once('}').ok_or(FORM)?;
+            let is_word = !placeholder.is_empty()
+                && placeholder.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if !is_word || names.contains(&placeholder) {
+                return Err(FORM);
+            }
+            names.push(placeholder);
+            let literal = regex::escape(literal);
+            shortest += &format!("(?P<{0}>[^/]+?){literal}", group_name(names.len()));
+            longest += &format!("(?P<{0}>[^/]+){literal}", group_name(names.len()));
+        }
+        let nth = match *names {
+            [] => return Err(FORM),
+            [_] => 0,
+            _ => names
+                .iter()
+                .position(|placeholder| *placeholder == name)
+                .ok_or("has several placeholders, and none with the name of the value")?,
+        };
+        if path.contains('*') || path.split('{').any(|piece| piece.matches('}').count() > 1) {
+            return Err(FORM);
+        }
+        let named = |text: &str| text.replace(&format!("<{}>", group_name(nth + 1)), "<value>");
+        let whole = |text: &str| compiled(&format!("(?i:{}{end})", named(text)));
+        Ok(Self { written: written.to_owned(), expressions: [whole(&shortest)?, whole(&longest)?] })
+    }
+
+    /// The value in `path`, which is normalised, and percent-encoded.
+    ///
+    /// # Errors
+    /// It can be read in several ways.
+    fn find(&self, path: &str) -> Result<Option<CompactString>, BodyRefusal> {
+        let [shortest, longest] = self
+            .expressions
+            .each_ref()
+            .map(|regex| regex.captures(path).and_then(|found| found.name("value")).map(|of| of.as_str()));
+        let unreadable =
+            || BodyRefusal::unclear(format!("The path can be read in several ways as `{}`.", self.written));
+        if shortest != longest {
+            return Err(unreadable());
+        }
+        let Some(encoded) = shortest else { return Ok(None) };
+        let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| unreadable())?;
+        Ok(Some(decoded.into()))
+    }
+}
+
+fn group_name(nth: usize) -> String {
+    format!("part{nth}")
+}
+
+/// An expression for a whole text.
+fn compiled(expression: &str) -> Result<Regex, &'static str> {
+    Regex::new(&format!("^(?:{expression})$")).map_err(|_| "is too long")
+}
+
+/// What of a request's body is read.
+#[derive(Clone, Copy)]
+pub enum ReadBody<'m, 'b> {
+    /// It has none, or one of another type.
+    Nothing,
+    Json(&'m Members<'m, 'b>),
+    Form(Form<'b>),
+}
+
+/// A value of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoundValue {
+    Absent,
+    /// Its group, or the text itself. Never empty.
+    Text(CompactString),
+    /// It can't be read, and counts as such.
+    Unreadable,
+}
+
+impl FoundValue {
+    /// `None`: it is absent, or can't be read.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+}
+
+/// As a log has it: `null` is absent, and an empty text can't be read.
+impl From<&FoundValue> for serde_json::Value {
+    fn from(found: &FoundValue) -> Self {
+        match found {
+            FoundValue::Absent => Self::Null,
+            FoundValue::Text(text) => text.as_str().into(),
+            FoundValue::Unreadable => "".into(),
+        }
+    }
+}
+
+/// The values of a request, or of one of the calls in its batch.
+#[derive(Debug, Clone, Default)]
+pub struct FoundValues(SmallVec<[(Arc<RequestValue>, FoundValue); 1]>);
+
+impl RequestValue {
+    /// Whether the body says what it is: `path` does not.
+    pub fn needs_body(&self, path: &str) -> bool {
+        let first = self.from.iter().find(|source| match &source.place {
+            SourcePlace::Path(place) => place.find(path) != Ok(None),
+            SourcePlace::Json(_) | SourcePlace::Form(_) => true,
+        });
+        first.is_some_and(|source| !matches!(source.place, SourcePlace::Path(_)))
+    }
+
+    /// Whether a form can have it.
+    pub fn is_in_forms(&self) -> bool {
+        self.from.iter().any(|source| matches!(source.place, SourcePlace::Form(_)))
+    }
+
+    /// The members of JSON that [`FoundValues::read`] asks for.
+    pub fn paths(&self) -> impl Iterator<Item = &JsonPath> {
+        self.from.iter().flat_map(|source| {
+            let path = match &source.place {
+                SourcePlace::Json(path) => Some(path),
+                SourcePlace::Form(_) | SourcePlace::Path(_) => None,
+            };
+            path.into_iter().chain(source.conditions.iter().map(|(path, _)| path))
+        })
+    }
+
+    fn read(&self, body: ReadBody<'_, '_>, path: &str) -> Result<FoundValue, BodyRefusal> {
+        for source in &self.from {
+            let found = match (&source.place, body) {
+                (SourcePlace::Path(place), _) => place.find(path)?,
+                (SourcePlace::Json(place), ReadBody::Json(members)) if source.is_met(members)? => {
+                    members.get(place).map(|member| member.text(place)).transpose()?
+                }
+                (SourcePlace::Form(name), ReadBody::Form(form)) => form.field(name)?,
+                _ => None,
+            };
+            let found = found.map(|text| self.folded(text)).filter(|text| !text.is_empty());
+            if let Some(text) = found {
+                return Ok(FoundValue::Text(self.group(&text).map_or(text, Into::into)));
+            }
+        }
+        Ok(FoundValue::Absent)
+    }
+
+    fn folded(&self, text: CompactString) -> CompactString {
+        if !self.fold {
+            return text;
+        }
+        let nfkc = ComposingNormalizerBorrowed::new_nfkc();
+        let lower = nfkc.normalize(text.trim()).to_lowercase();
+        nfkc.normalize(lower.trim()).into()
+    }
+
+    /// The group of `text`: the one with the longest pattern that matches. `None`: the value has no groups.
+    fn group(&self, text: &str) -> Option<&str> {
+        if self.groups.is_empty() {
+            return None;
+        }
+        let patterns = self.groups.iter().flat_map(|of| of.patterns.iter().map(move |pattern| (of, pattern)));
+        let matching = patterns.filter(|(_, pattern)| pattern.regex.is_match(text));
+        let longest = matching.min_by_key(|(_, pattern)| Reverse(pattern.written.len()));
+        Some(longest.map_or(OTHER_GROUP, |(of, _)| &of.name))
+    }
+
+    /// The names of its groups, `other` last. None, if it has none.
+    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+        let other = (!self.groups.is_empty()).then_some(OTHER_GROUP);
+        self.groups.iter().map(|group| &*group.name).chain(other)
+    }
+
+    /// Whether the value may be `text`: without groups, any text.
+    pub fn may_be(&self, text: &str) -> bool {
+        self.groups.is_empty() || self.group_names().any(|group| group == text)
+    }
+}
+
+impl ValueSource {
+    fn is_met(&self, members: &Members<'_, '_>) -> Result<bool, BodyRefusal> {
+        for (path, wanted) in &self.conditions {
+            let Some(member) = members.get(path) else { return Ok(false) };
+            if !member.is_text() || member.text(path)? != *wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl FoundValues {
+    /// Of a request without any.
+    pub const NONE: &'static Self = &Self(SmallVec::new_const());
+
+    /// Reads these values of a request with this `body` and `path`.
+    ///
+    /// # Errors
+    /// One of them can't be read.
+    pub fn read<'v>(
+        values: impl IntoIterator<Item = &'v Arc<RequestValue>>,
+        body: ReadBody<'_, '_>,
+        path: &str,
+    ) -> Result<Self, BodyRefusal> {
+        let read = |value: &Arc<RequestValue>| match value.read(body, path) {
+            Err(_) if value.counts_unreadable => Ok((Arc::clone(value), FoundValue::Unreadable)),
+            found => Ok((Arc::clone(value), found?)),
+        };
+        values.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The values of a request whose body can't be read.
+    pub fn unreadable<'v>(values: impl IntoIterator<Item = &'v Arc<RequestValue>>, path: &str) -> Self {
+        let value = |of: &Arc<RequestValue>| match of.needs_body(path) {
+            true => (Arc::clone(of), FoundValue::Unreadable),
+            false => (Arc::clone(of), of.read(ReadBody::Nothing, path).unwrap_or(FoundValue::Unreadable)),
+        };
+        Self(values.into_iter().map(value).collect())
+    }
+
+    /// Values that are known from elsewhere.
+    pub fn known(values: impl IntoIterator<Item = (Arc<RequestValue>, FoundValue)>) -> Self {
+        Self(values.into_iter().collect())
+    }
+
+    /// The first text that is folded, as names of people are.
+    pub fn folded_text(&self) -> Option<&str> {
+        self.0.iter().filter(|(value, _)| value.fold).find_map(|(_, found)| found.text())
+    }
+
+    /// The value of this name.
+    pub fn get(&self, name: &str) -> &FoundValue {
+        let found = self.0.iter().find(|(value, _)| value.name == name);
+        found.map_or(&FoundValue::Absent, |(_, found)| found)
+    }
+}
