@@ -27,6 +27,9 @@ use crate::{
     tls::{TlsIdentity, canonical_subject, read_fingerprint},
 };
 
+/// Longest question, in bytes: it may have the body of a request in it.
+const MAX_EXPLAINED: usize = 1 << 20;
+
 /// Explains what would happen to a request, and why. Nothing is consumed, counted or recorded.
 #[utoipa::path(
     post,
@@ -52,7 +55,7 @@ use crate::{
 pub(super) async fn explain(
     State(context): State<Arc<HandlerContext>>,
     _: Query<NoParams>,
-    JsonBody(request): JsonBody<dto::ExplainedRequest>,
+    JsonBody(request): JsonBody<dto::ExplainedRequest, MAX_EXPLAINED>,
 ) -> Result<Json<dto::Explanation>, Problem> {
     explanation(&context, request).await.map(Json)
 }

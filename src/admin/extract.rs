@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::abuse;
 
 /// Longest body in most requests, in bytes.
-const MAX_BODY: usize = 1 << 20;
+const MAX_BODY: usize = 64 << 10;
 /// Longest reason, in characters.
 const MAX_REASON: usize = 256;
 /// Time for a whole body to arrive.
@@ -132,14 +132,14 @@ impl<S: Send + Sync> FromRequestParts<S> for PolicyParam {
     }
 }
 
-/// The body as `T`, which should deny unknown fields.
-pub(super) struct JsonBody<T>(pub(super) T);
+/// The body as `T`, which should deny unknown fields. It has at most `MAX` bytes.
+pub(super) struct JsonBody<T, const MAX: usize = MAX_BODY>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+impl<T: DeserializeOwned, S: Send + Sync, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        parse_json(&read_body(request, MAX_BODY).await?).map(Self)
+        parse_json(&read_body(request, MAX).await?).map(Self)
     }
 }
 

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::{limit::ManualClock, store::memory::MemoryStore};
 
-    const KEYS: usize = 1_024;
+    const KEYS: usize = WRONG_TOKEN_KEYS;
 
     struct Throttle {
         clock: Arc<ManualClock>,

@@ -92,6 +92,13 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         plan.map_or(&[], |plan| &plan.allow_values)
     }
 
+    /// The values in a `body`, with the names of people in the form in which they may be stored.
+    fn read_values(&self, body: ReadBody<'_, '_>) -> Result<FoundValues, BodyRefusal> {
+        let mut values = FoundValues::read(self.asked_values(), body, self.path())?;
+        values.replace_names(|name| self.rules.names.pseudonym(name));
+        Ok(values)
+    }
+
     /// Whether the body says one of these values.
     pub(super) fn values_need_body(&self) -> bool {
         self.facts.has_body && self.asked_values().any(|value| value.needs_body(self.path()))
@@ -207,8 +214,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
             _ if !is_whole && self.reads_whole(kind) => Err(BodyRefusal::too_long(limit)),
             BodyContent::Json => {
                 let uses = members.read(begin)?.into_iter().map(|members| {
-                    let values =
-                        FoundValues::read(self.asked_values(), ReadBody::Json(&members), self.path())?;
+                    let values = self.read_values(ReadBody::Json(&members))?;
                     Ok(RequestUse { members, values })
                 });
                 let mut uses = uses.collect::<Result<SmallVec<_>, _>>()?;
@@ -234,7 +240,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         members: Members<'r, 'b>,
         body: ReadBody<'_, '_>,
     ) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
-        let values = FoundValues::read(self.asked_values(), body, self.path())?;
+        let values = self.read_values(body)?;
         Ok(ReadRequest { uses: smallvec![RequestUse { members, values }] })
     }
 

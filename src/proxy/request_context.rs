@@ -3,7 +3,7 @@
 use std::{borrow::Cow, cell::OnceCell, net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Method, header, request};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     placeholders::PlaceholderValues, read_request::AskedOfRoute, request_facts::RequestFacts, rules::Rules,
@@ -99,10 +99,14 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         })
     }
 
-    /// The attributes with the values that were read; of a batch, those of its first call.
-    pub(crate) fn attributes_with_values(&self) -> RequestAttributes<'a> {
-        let values = self.found.values.get().and_then(|uses| uses.first());
-        RequestAttributes { values: values.unwrap_or(FoundValues::NONE), ..*self.attributes() }
+    /// The attributes with the values that were read: of each call, if it is a batch.
+    pub(crate) fn uses(&self) -> SmallVec<[RequestAttributes<'a>; 1]> {
+        match self.found.values.get() {
+            Some(uses) => {
+                uses.iter().map(|values| RequestAttributes { values, ..*self.attributes() }).collect()
+            }
+            None => smallvec![*self.attributes()],
+        }
     }
 
     /// The head of the request.

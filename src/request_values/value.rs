@@ -364,6 +364,18 @@ impl FoundValues {
         Self(values.into_iter().collect())
     }
 
+    /// Replaces names of people: folded texts of values without groups. `replacement`: of a name. `None`: it stays.
+    pub fn replace_names(&mut self, replacement: impl Fn(&str) -> Option<CompactString>) {
+        for (value, found) in &mut self.0 {
+            if value.fold
+                && value.groups.is_empty()
+                && let Some(name) = found.text().and_then(&replacement)
+            {
+                *found = FoundValue::Text(name);
+            }
+        }
+    }
+
     /// The first text that is folded, as names of people are.
     pub fn folded_text(&self) -> Option<&str> {
         self.0.iter().filter(|(value, _)| value.fold).find_map(|(_, found)| found.text())

@@ -73,6 +73,7 @@ impl SettingEntry {
                 let name = match key {
                     "jwt:*" => "plan",
                     "tls:*" => "subject",
+                    "value:*" => "model",
                     _ => "x-plan",
                 };
                 let key = key.trim_end_matches('*');

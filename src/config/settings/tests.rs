@@ -72,13 +72,14 @@ fn base() -> Map<String, Value> {
          user: [{ jwt: { key: { file: keys/public.pem }, algorithm: ES256 } }, { header: x-user-id }], \
          policies: { per-ip: { algorithm: gcra, key: ip, limit: 1000000000/1s } }, \
          api_keys: { file: keys.yaml }, \
+         values: { model: { json: model } }, \
          upstreams: { api: { endpoints: [\"http://127.0.0.1:3000\"] }, canary: { endpoints: [\"http://127.0.0.1:3009\"] } }, \
          routes: [{ path: /*, upstream: api }]",
     )
 }
 
 /// Settings that a setting needs in a mapping above it, and that its example does not show.
-const CONTEXTS: [(&str, &str, &str); 8] = [
+const CONTEXTS: [(&str, &str, &str); 9] = [
     ("upstreams.*.health.service", "upstreams.*.health", "protocol: h2"),
     ("upstreams.*.health.type", "upstreams.*.health", "protocol: h2"),
     (
@@ -90,6 +91,7 @@ const CONTEXTS: [(&str, &str, &str); 8] = [
     ("policies.*.cost.max", "policies.*.cost", "limit: 1000000000/1m"),
     ("policies.*.cost.default", "policies.*.cost.default", "max: 1000000000"),
     ("policies.*.cost.default", "policies.*.cost", "limit: 1000000000/1m"),
+    ("policies.*.overrides[].value:*", "policies.*.overrides", "key: \"ip+value:model\""),
     ("upstreams.*.sticky.max_age", "upstreams.*.sticky", "slow_start: 0s"),
 ];
 
@@ -113,6 +115,7 @@ fn document(entry: &SettingEntry, value: Option<Value>) -> Value {
                 }
                 let key = match setting.key {
                     "tls:*" => "tls:subject".to_owned(),
+                    "value:*" => "value:model".to_owned(),
                     key => key.replace('*', "example"),
                 };
                 let mut members = beside;

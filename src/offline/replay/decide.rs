@@ -546,7 +546,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> StepHost<'r> for Replayed<'_, 'r
             return Err(RefusedBy::Log);
         }
         let known = KnownRequest {
-            attributes: context.attributes_with_values(),
+            attributes: context.uses().first().copied().unwrap_or(*context.attributes()),
             line: context.request_line(),
             logged: self.logged,
             has_host: self.has_host,

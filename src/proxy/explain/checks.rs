@@ -4,7 +4,7 @@ use compact_str::CompactString;
 
 use super::explanation::{CheckVerdict, ExplainedCheck};
 use crate::{
-    config::model::Missing,
+    config::model::{KeyRecipe, Missing},
     identity::{RequestAttributes, identifier, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -24,7 +24,7 @@ pub(super) fn decided(
     decision: Option<&Decision>,
     context: &RequestContext<'_, '_>,
 ) -> Vec<ExplainedCheck> {
-    let (rules, attributes) = (context.rules, context.attributes());
+    let (rules, uses) = (context.rules, context.uses());
     let in_shadow = checks
         .denied_in_shadow
         .iter()
@@ -34,7 +34,7 @@ pub(super) fn decided(
         let decided = decision.zip(verdict).map(|(decision, verdict)| (verdict, decision.time));
         checked(context, check, variant, decided)
     });
-    in_shadow.chain(asked).chain(skipped_keys(rules, checks, attributes)).collect()
+    in_shadow.chain(asked).chain(skipped_keys(rules, checks, &uses)).collect()
 }
 
 pub(super) const LACKS_KEYS: &str = "the request has none of the policy's keys (missing: deny)";
@@ -51,14 +51,14 @@ fn checked(
     variant: VariantRef,
     decided: Option<(Verdict, i64)>,
 ) -> ExplainedCheck {
-    let (rules, attributes, policy) = (context.rules, context.attributes(), check.policy);
+    let (rules, policy) = (context.rules, check.policy);
     let mut why = Vec::new();
     let nth = variant.variant.checked_sub(1);
     let configured = rules.policies.get(variant.policy);
     if let Some((of, _)) = nth.and_then(|nth| configured?.overrides.get(nth)) {
         why.push(format!("override for {}", of.shown()));
     }
-    if let Some(absent) = absent_keys(policy, &check.identifier, attributes) {
+    if let Some(absent) = absent_keys(policy, &check.identifier, &context.uses()) {
         why.push(format!("used because the request has no {absent}"));
     }
     if context.route.policy(variant.policy).is_some_and(|of| of.price.is_some()) {
@@ -176,13 +176,13 @@ pub(super) fn skipped(
 fn skipped_keys<'a>(
     rules: &'a Rules,
     checks: &Checks<'_>,
-    attributes: &'a RequestAttributes<'a>,
+    uses: &'a [RequestAttributes<'a>],
 ) -> impl Iterator<Item = ExplainedCheck> + use<'a> {
     let mut checked: Vec<usize> = checks.iter().map(|(_, variant)| variant.policy).collect();
     checked.dedup();
     let policies = checked.into_iter().filter_map(|index| Some((index, rules.policies.get(index)?)));
     policies.filter(|(_, policy)| policy.missing == Missing::Skip).flat_map(move |(index, policy)| {
-        let lacks = policy.keys.iter().filter(move |recipe| identifier(recipe, attributes).is_none());
+        let lacks = policy.keys.iter().filter(move |recipe| !has_key(recipe, uses));
         lacks.map(move |recipe| {
             let why = "not in the request".to_owned();
             ExplainedCheck { key: recipe.to_string(), ..row(index, policy, why) }
@@ -190,11 +190,19 @@ fn skipped_keys<'a>(
     })
 }
 
+/// Whether a call of the request has the key.
+fn has_key(recipe: &KeyRecipe, uses: &[RequestAttributes<'_>]) -> bool {
+    uses.iter().any(|attributes| identifier(recipe, attributes).is_some())
+}
+
 /// The keys that the request lacks, if it is limited by its address instead.
-fn absent_keys(policy: &Policy, key: &CompactString, attributes: &RequestAttributes<'_>) -> Option<String> {
-    if policy.keys.iter().any(|recipe| identifier(recipe, attributes).as_ref() == Some(key)) {
+fn absent_keys(policy: &Policy, key: &CompactString, uses: &[RequestAttributes<'_>]) -> Option<String> {
+    let is_made = |recipe: &KeyRecipe| {
+        uses.iter().any(|attributes| identifier(recipe, attributes).as_ref() == Some(key))
+    };
+    if policy.keys.iter().any(is_made) {
         return None;
     }
-    let lacks = policy.keys.iter().filter(|recipe| identifier(recipe, attributes).is_none());
+    let lacks = policy.keys.iter().filter(|recipe| !has_key(recipe, uses));
     Some(lacks.map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }

@@ -249,7 +249,7 @@ fn expensive_requests() {
 
 #[test]
 fn credential_stuffing() {
-    let task = Task::start("stop-credential-stuffing", "failed-logins", &[], wrong_passwords());
+    let task = Task::start("stop-credential-stuffing", "user: [basic]", &[], wrong_passwords());
     task.shows("sort | uniq -c");
     // One denial so far.
     for _ in 0..9 {
@@ -258,6 +258,19 @@ fn credential_stuffing() {
         assert_eq!(denied.status, 429);
     }
     task.shows("tollgate bans");
+}
+
+#[test]
+fn credential_stuffing_on_a_form() {
+    let task = Task::start("stop-credential-stuffing", "fold: true", &[], wrong_passwords());
+    task.shows("-d \"username=$name");
+}
+
+#[test]
+fn tools_of_agents() {
+    let task = Task::start("limit-agent-tools", "params.name", &[], Origin::ok());
+    task.shows("for tool in");
+    task.shows("| jq -r .detail");
 }
 
 #[test]
