@@ -145,6 +145,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     }
     if let Some(routes) = root.entry("routes") {
         request_values::checks::report_unread(routes, &config);
+        request_values::checks::report_unknown_placeholders(routes, &config);
     }
     if let Some(proxies) = proxies {
         identity::checks::warn_of_spoofable_headers(proxies, &config);

@@ -139,11 +139,10 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Method => {
             push_plain(out, "method:", attributes.method.as_str().to_ascii_uppercase().as_bytes())?;
         }
-        KeyPart::Value(name) => match attributes.values.get(name) {
-            FoundValue::Absent => return None,
-            FoundValue::Text(text) => push_named(out, "value:", name, text.as_bytes())?,
-            FoundValue::Unreadable => out.extend(["value:", name, "="]),
-        },
+        KeyPart::Value(name) => {
+            out.extend(["value:", name, "="]);
+            push_text(out, attributes.values.key_text(name)?.as_bytes());
+        }
         KeyPart::Global => out.push_str("global"),
     }
     Some(())

@@ -157,7 +157,7 @@ impl Policy {
             keys: config.keys.clone(),
             missing: config.missing,
             value: config.value.clone(),
-            value_names: config.value_names().map(str::to_owned).collect(),
+            value_names: value_names(config),
             is_shadow: config.mode == model::Mode::Shadow,
             count_denied: config.count_denied,
             count: config.count.clone(),
@@ -305,6 +305,14 @@ impl Policy {
     pub fn variants(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.overrides.iter().map(|(_, variant)| variant))
     }
+}
+
+/// The names of the values that a policy asks for, each once.
+fn value_names(config: &model::Policy) -> Vec<String> {
+    let mut names: Vec<String> = config.value_names().map(str::to_owned).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn kind(algorithm: model::Algorithm, record: model::RecordedFields) -> Kind {

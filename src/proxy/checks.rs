@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{
     cors::is_preflight,
     outcome::{CheckOutcome, PolicyOutcome, VariantRef},
-    read_request::{ReadRequest, RequestUse},
+    read_request::{ReadRequest, ReceivedPart, RequestUse},
     request_context::RequestContext,
     reservation::LeaseTokens,
 };
@@ -59,6 +59,8 @@ pub struct Checks<'a> {
     pub(super) reads_costs: bool,
     /// Whether the body says values of the request.
     pub(super) reads_values: bool,
+    /// Whether reservations depend on the length of the body.
+    pub(super) reserves_by_length: bool,
     /// Bytes of the request's body, as the client has sent it, if it was read.
     pub(super) request_bytes: Option<u64>,
     /// The most units of output that the request's body asks for, if it was read and says so.
@@ -82,6 +84,33 @@ impl Uses {
 
     fn add(&mut self, other: Self) {
         self.0 |= other.0;
+    }
+}
+
+/// What uses of a request ask for under a cost.
+struct AskedUnits {
+    /// Units of output.
+    output: u64,
+    /// The same, if each use bounds it.
+    bound: Option<u64>,
+    /// Whether a response does not tell its cost, but a later one.
+    is_told_later: bool,
+}
+
+impl AskedUnits {
+    fn of(cost: &ResponseCost, read: &ReadRequest<'_, '_>, of: Uses) -> Result<Self, BodyRefusal> {
+        let mut sum = Self { output: 0, bound: Some(0), is_told_later: false };
+        for (_, RequestUse { members, .. }) in read.uses.iter().enumerate().filter(|(nth, _)| of.has(*nth)) {
+            let asked = cost.reserve.bounds.as_ref().map(|bounds| bounds.asked(members)).transpose()?;
+            let responses = asked.map_or(1, |asked| asked.responses);
+            let each = asked.and_then(|asked| asked.bound).unwrap_or(cost.reserve.default);
+            let units = each.saturating_mul(responses);
+            sum.output = sum.output.saturating_add(units);
+            let is_bounded = asked.is_some_and(|asked| asked.is_bounded);
+            sum.bound = sum.bound.filter(|_| is_bounded).map(|bound| bound.saturating_add(units));
+            sum.is_told_later |= cost.is_of_openai() && is_in_background(members);
+        }
+        Ok(sum)
     }
 }
 
@@ -111,7 +140,8 @@ impl<'a> Checks<'a> {
         let is_usage = context.route.action == RouteAction::Usage;
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
-        let asks_values = context.asks_values();
+        // Browsers send preflights without a body.
+        let asks_values = !is_preflight && context.asks_values();
         if asks_values {
             checks.reads_request = true;
             checks.reads_values = context.values_need_body();
@@ -129,7 +159,7 @@ impl<'a> Checks<'a> {
             let price = price.or(is_usage.then_some(1));
             if asks_values && !policy.value_names.is_empty() {
                 if let Some(cost) = policy.cost.of_response() {
-                    checks.reads_costs |= cost.reads_members();
+                    checks.note_cost(cost);
                 }
                 checks.awaiting.push(RoutePolicy { policy: index, price });
                 continue;
@@ -211,35 +241,33 @@ impl<'a> Checks<'a> {
         self.awaiting.drain(..).map(|of| of.policy).collect()
     }
 
-    /// Whether reservations depend on the length of the body.
-    pub(super) fn reserves_by_length(&self) -> bool {
-        self.checks
-            .iter()
-            .any(|check| check.policy.cost.of_response().is_some_and(|cost| cost.reserve.prompt))
-    }
-
     /// Whether something of the body is read.
     pub(super) fn reads_members(&self) -> bool {
         self.reads_costs || self.reads_values
     }
 
-    /// Adds the checks of the policies that wait for the values of the request, and sets the reservations by what was `read`.
-    /// `length`: of its body, in bytes. The policies to which a request without a body costs nothing do not apply.
+    /// Adds the checks of the policies that wait for the values of the request, and sets the reservations by what was `read`
+    /// and by what was `received` of its body. The policies to which a request without a body costs nothing do not apply.
     ///
     /// # Errors
     /// A member is something else than it may be, or the request asks for more than it may.
     pub(super) fn complete(
         &mut self,
         read: &ReadRequest<'_, '_>,
-        length: u64,
+        received: ReceivedPart<'_>,
         inputs: &CheckInputs<'_>,
         context: &RequestContext<'a, '_>,
     ) -> Result<(), BodyRefusal> {
-        if length == 0 {
+        let is_empty = received.is_whole && received.least_length == 0 && !context.asks_for_tunnel();
+        let mut uses = self.add_awaiting(read, inputs, context)?;
+        if is_empty {
+            let is_removed =
+                |check: &Check<'_>| check.policy.cost.of_response().is_some_and(|cost| cost.has_preset());
+            let mut of_checks = self.checks.iter();
+            uses.retain(|_| !of_checks.next().is_some_and(is_removed));
             self.remove(|cost| cost.has_preset());
         }
-        let uses = self.add_awaiting(read, inputs, context);
-        self.reserve(read, &uses, length)
+        self.reserve(read, &uses, received.least_length)
     }
 
     /// Adds the checks of the policies that wait for values: one for each limit, identifier and value that is counted. Returns
@@ -249,7 +277,7 @@ impl<'a> Checks<'a> {
         read: &ReadRequest<'_, '_>,
         inputs: &CheckInputs<'_>,
         context: &RequestContext<'a, '_>,
-    ) -> SmallVec<[Uses; 2]> {
+    ) -> Result<SmallVec<[Uses; 2]>, BodyRefusal> {
         let mut uses: SmallVec<[Uses; 2]> = self.checks.iter().map(|_| Uses::ALL).collect();
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         for RoutePolicy { policy: index, price } in std::mem::take(&mut self.awaiting) {
@@ -261,36 +289,50 @@ impl<'a> Checks<'a> {
                 match self.add(index, policy, price, &details, &attributes) {
                     Err(MissingIdentifier) if policy.is_shadow => {
                         self.denied_in_shadow.push(index);
+                        self.checks.truncate(first);
+                        self.variants.truncate(first);
                         break;
                     }
                     Err(MissingIdentifier) => {
                         self.unidentified = Some(index);
-                        return uses;
+                        return Ok(uses);
                     }
                     Ok(reason) => skipped = skipped.or(reason),
                 }
                 uses.resize(self.checks.len(), Uses::only(nth));
-                self.merge(first, before, &mut uses);
+                self.merge(first, before, &mut uses)?;
             }
+            uses.truncate(self.checks.len());
             if self.checks.len() == first {
                 self.skipped.extend(skipped.map(|reason| (index, reason)));
             }
         }
-        uses
+        Ok(uses)
     }
 
-    /// Merges the checks from `before` on into equal ones from `first` on.
-    fn merge(&mut self, first: usize, before: usize, uses: &mut SmallVec<[Uses; 2]>) {
+    /// Merges the checks from `before` on into those from `first` on that have the same limit.
+    ///
+    /// # Errors
+    /// One of them counts another value than the other: a limit is checked once in a request.
+    fn merge(
+        &mut self,
+        first: usize,
+        before: usize,
+        uses: &mut SmallVec<[Uses; 2]>,
+    ) -> Result<(), BodyRefusal> {
         let mut nth = before;
         while let Some(check) = self.checks.get(nth) {
             let is_equal = |other: usize| {
                 let (one, is_same) = (&self.checks[other], self.variants[other] == self.variants[nth]);
-                is_same && one.identifier == check.identifier && one.detail == check.detail
+                is_same && one.identifier == check.identifier
             };
             let Some(equal) = (first..before).find(|other| is_equal(*other)) else {
                 nth += 1;
                 continue;
             };
+            if self.checks[equal].detail != check.detail {
+                return Err(BodyRefusal::several_values(&check.policy.name));
+            }
             if !matches!(check.policy.kind, Kind::Concurrency | Kind::Distinct) {
                 self.checks[equal].cost = self.checks[equal].cost.saturating_add(self.checks[nth].cost);
             }
@@ -300,39 +342,29 @@ impl<'a> Checks<'a> {
             self.variants.remove(nth);
             uses.remove(nth);
         }
+        Ok(())
     }
 
     /// Sets the reservations by the `uses` of each check.
     fn reserve(&mut self, read: &ReadRequest<'_, '_>, uses: &[Uses], length: u64) -> Result<(), BodyRefusal> {
         self.request_bytes = Some(length);
-        let mut is_first = true;
+        let mut bounds = SmallVec::<[Option<u64>; 2]>::new();
         for (check, of_check) in self.checks.iter_mut().zip(uses) {
             let Some(cost) = check.policy.cost.of_response() else { continue };
-            let Reserve { bounds, default, max, prompt, .. } = &cost.reserve;
-            let (mut output, mut bound, mut is_told_later) = (0_u64, Some(0_u64), false);
-            let uses = read.uses.iter().enumerate().filter(|(nth, _)| of_check.has(*nth));
-            for (_, RequestUse { members, .. }) in uses {
-                let asked = bounds.as_ref().map(|bounds| bounds.asked(members)).transpose()?;
-                let responses = asked.map_or(1, |asked| asked.responses);
-                let each = asked.and_then(|asked| asked.bound).unwrap_or(*default);
-                output = output.saturating_add(each.saturating_mul(responses));
-                let is_bounded = asked.is_some_and(|asked| asked.is_bounded);
-                bound = bound
-                    .filter(|_| is_bounded)
-                    .map(|bound| bound.saturating_add(each.saturating_mul(responses)));
-                is_told_later |= cost.is_of_openai() && is_in_background(members);
+            let Reserve { max, prompt, .. } = &cost.reserve;
+            let asked = AskedUnits::of(cost, read, *of_check)?;
+            if let Some(most) = cost.most.filter(|most| asked.output.min(*max) > *most) {
+                return Err(BodyRefusal::asks_for_too_much(asked.output, most));
             }
-            if let Some(most) = cost.most.filter(|most| output.min(*max) > *most) {
-                return Err(BodyRefusal::asks_for_too_much(output, most));
-            }
-            self.max_output =
-                if is_first { bound } else { self.max_output.zip(bound).map(|(one, other)| one.max(other)) };
-            is_first = false;
+            // The response is that to all calls of a batch.
+            bounds.push(AskedUnits::of(cost, read, Uses::ALL)?.bound);
             let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
-            let least = if is_told_later { cost.reserve.of_unknown() } else { 0 };
-            let units = output.saturating_add(prompt).min(*max).max(least);
+            let least = if asked.is_told_later { cost.reserve.of_unknown() } else { 0 };
+            let units = asked.output.saturating_add(prompt).min(*max).max(least);
             check.cost = units.clamp(1, check.policy.most_admissible().max(1));
         }
+        self.max_output =
+            bounds.into_iter().collect::<Option<SmallVec<[u64; 2]>>>().and_then(|all| all.into_iter().max());
         Ok(())
     }
 
@@ -354,6 +386,13 @@ impl<'a> Checks<'a> {
     /// Whether the upstream is asked for the usage of a stream.
     pub(super) fn asks_for_usage(&self) -> bool {
         self.checks.iter().any(|check| check.policy.cost.of_response().is_some_and(|cost| cost.asks()))
+    }
+
+    /// Notes what a `cost` needs of the request.
+    fn note_cost(&mut self, cost: &ResponseCost) {
+        self.reads_request |= cost.reads_request();
+        self.reads_costs |= cost.reads_members();
+        self.reserves_by_length |= cost.reserve.prompt;
     }
 
     /// Adds the checks of one policy, or returns why there is none. `price`: the route's own
@@ -390,8 +429,7 @@ impl<'a> Checks<'a> {
                 cost_in_header(attributes.headers, attributes.is_peer_trusted, (name, *default, *max))
             }
             (None, Cost::Response(cost)) => {
-                self.reads_request |= cost.reads_request();
-                self.reads_costs |= cost.reads_members();
+                self.note_cost(cost);
                 // A plan's limit may be less.
                 cost.reserve.default.min(policy.most_admissible())
             }

@@ -18,7 +18,7 @@ use super::{
     header_edits::FilledEdits,
     headers,
     peer::Peer,
-    read_request::ReadRequest,
+    read_request::BodyReading,
     reply::Reply,
     request_buffering::{NeededPart, NotReceived, ReceivedBody, receive_before_decision, receive_small},
     request_context::{FoundRoute, RequestContext},
@@ -31,7 +31,7 @@ use super::{
 use crate::{
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
     limit::{Check, Decision, StoreAdmin},
-    request_values::{BodyRefusal, content},
+    request_values::BodyRefusal,
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
@@ -159,17 +159,6 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         }
     }
 
-    /// Completes the `checks` by what was `read` without its body.
-    fn complete<'r>(
-        &self,
-        checks: &mut Checks<'r>,
-        context: &RequestContext<'r, '_>,
-        read: &ReadRequest<'_, '_>,
-    ) -> Result<(), Box<Reply>> {
-        let length = self.body.as_ref().map_or(0, ReceivedBody::least_length);
-        context.complete_by(checks, read, length, &self.inputs()).map_err(refusal)
-    }
-
     /// Reads the request before the decision, and completes the `checks` by it.
     ///
     /// # Errors
@@ -180,29 +169,23 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         context: &RequestContext<'r, '_>,
     ) -> Result<(), Box<Reply>> {
         let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let mut kind = None;
-        if checks.reads_members() && context.facts.has_body {
-            kind = match content(&context.request().headers) {
-                Err(_) if context.counts_unreadable(checks.reads_costs) => {
-                    return self.complete(checks, context, &context.unreadable());
-                }
-                kind => Some(kind.map_err(refusal)?),
-            };
-        }
+        let reading = context.body_reading(checks).map_err(refusal)?;
         let Some(ReceivedBody::Stream(body)) = self.body.take() else { return Ok(()) };
         let length = body.size_hint().exact();
-        if kind.is_none() && (length.is_some() || !checks.reserves_by_length()) {
+        if !reading.needs_bytes() && (length.is_some() || !checks.reserves_by_length) {
             // Its length is all that counts.
-            self.body = Some(ReceivedBody::Stream(body));
-            return self.complete(checks, context, &context.read_head().map_err(refusal)?);
+            let body = ReceivedBody::Stream(body);
+            let completed = context.complete(checks, body.received(), (reading, 0), &self.inputs());
+            self.body = Some(body);
+            return completed.map(|_unchanged| ()).map_err(refusal);
         }
         let max_body = worker.config().max_body(context.route, self.client.listener());
         let limit = checks
             .longest_request(&worker.rules.policies)
             .min(max_body.map_or(usize::MAX, |max| max as usize));
         let is_small = length.is_some_and(|length| length <= SMALL_BODY.min(limit as u64));
-        let part = match kind {
-            Some(kind) if !is_small && !context.reads_whole(kind) => NeededPart::Begin,
+        let part = match reading {
+            BodyReading::Begin(_) if !is_small => NeededPart::Begin,
             _ => NeededPart::Whole,
         };
         let memory = (&worker.body_memory, worker.rules.identifying_address(self.exchange.address()));
@@ -219,7 +202,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
                 return Err(reply);
             }
         };
-        match context.complete(checks, body.received(), (kind, limit), &self.inputs()) {
+        match context.complete(checks, body.received(), (reading, limit), &self.inputs()) {
             Ok(edited) => {
                 let body = edited.map_or(body, |edited| ReceivedBody::Edited(edited.into()));
                 self.body = Some(body.held_in(memory));
@@ -413,7 +396,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     ) -> Result<(), RefusedBy> {
         // If a limit denies whatever the body says, the body is not read, and this look is the decision.
         self.client.timer().wait_for_store();
-        let reads_body = context.facts.has_body && (checks.reads_members() || checks.reserves_by_length());
+        let reads_body = context.facts.has_body && (checks.reads_members() || checks.reserves_by_length);
         if reads_body
             && !checks.as_slice().is_empty()
             && let Ok(decision) = self.worker.store.look(&checks.with_least_costs()).await

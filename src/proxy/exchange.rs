@@ -562,15 +562,13 @@ impl Exchange {
     /// Keeps the values called `names` for the log. `uses`: the values of the request, or of each call of its batch.
     pub(super) fn log_values(&mut self, names: &[String], uses: &[FoundValues]) {
         let Some(log) = self.log.as_mut().filter(|_| !names.is_empty()) else { return };
-        let object: Map<String, Value> = names
-            .iter()
-            .map(|name| {
-                let mut found: Vec<Value> = uses.iter().map(|values| values.get(name).into()).collect();
-                found.dedup();
-                let value = if found.len() == 1 { found.remove(0) } else { found.into() };
-                (name.clone(), value)
-            })
-            .collect();
+        let logged = |name: &String| {
+            let mut texts: Vec<Value> = uses.iter().map(|values| values.key_text(name).into()).collect();
+            texts.dedup();
+            let value = if texts.len() == 1 { texts.remove(0) } else { texts.into() };
+            uses.iter().any(|values| values.has(name)).then(|| (name.clone(), value))
+        };
+        let object: Map<String, Value> = names.iter().filter_map(logged).collect();
         log.values = Some(Value::from(object).to_string());
     }
 

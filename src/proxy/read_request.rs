@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::{HeaderValue, header::CONTENT_TYPE};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -13,8 +14,8 @@ use crate::{
     config::model::{AllowedValues, Config, Route},
     limit::Policy,
     request_values::{
-        AskedMembers, BodyContent, BodyRefusal, Form, FoundValues, Members, ReadBody, RequestValue,
-        ask_for_usage,
+        AskedMembers, BodyContent, BodyRefusal, Form, FoundValues, Members, ReadBody, RequestPath,
+        RequestValue, ask_for_usage, content,
     },
 };
 
@@ -44,6 +45,45 @@ impl AskedOfRoute {
         let members = AskedMembers::new(of_costs.flat_map(|cost| cost.asked_paths()).chain(of_values));
         Self { members, values }
     }
+}
+
+/// How the body of a request is read. `json`: whether a member of JSON may be needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyReading {
+    /// Nothing of it is needed but perhaps its length.
+    Length,
+    Json,
+    Form {
+        json: bool,
+    },
+    /// It has no content type, and servers may take it for a form.
+    Untyped {
+        json: bool,
+    },
+    /// It is neither, but some servers take what begins as JSON for that.
+    Begin(BodyContent),
+    /// It can't be read, and passes.
+    Unreadable,
+}
+
+impl BodyReading {
+    /// Whether all of it is needed.
+    pub(super) fn needs_whole(self) -> bool {
+        matches!(self, Self::Json | Self::Form { .. } | Self::Untyped { .. })
+    }
+
+    /// Whether something of it is read.
+    pub(super) fn needs_bytes(self) -> bool {
+        self.needs_whole() || matches!(self, Self::Begin(_))
+    }
+}
+
+/// What a body says.
+enum ParsedBody<'m, 'b> {
+    Nothing,
+    /// Of each call of a batch.
+    Json(SmallVec<[Members<'m, 'b>; 1]>),
+    Form(Form<'b>),
 }
 
 /// The part of a request's body that was received.
@@ -92,50 +132,70 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         plan.map_or(&[], |plan| &plan.allow_values)
     }
 
-    /// The values in a `body`, with the names of people in the form in which they may be stored.
-    fn read_values(&self, body: ReadBody<'_, '_>) -> Result<FoundValues, BodyRefusal> {
-        let mut values = FoundValues::read(self.asked_values(), body, self.path())?;
-        values.replace_names(|name| self.rules.names.pseudonym(name));
-        Ok(values)
+    fn request_path(&self) -> RequestPath<'a> {
+        let target = &self.found.target;
+        RequestPath { sent: target.path(), loosest: target.loosest_path() }
     }
 
     /// Whether the body says one of these values.
     pub(super) fn values_need_body(&self) -> bool {
-        self.facts.has_body && self.asked_values().any(|value| value.needs_body(self.path()))
+        self.facts.has_body && self.values_of_body().next().is_some()
     }
 
-    fn path(&self) -> &'a str {
-        self.found.target.loosest_path()
+    fn values_of_body(&self) -> impl Iterator<Item = &'r Arc<RequestValue>> {
+        let path = self.request_path();
+        self.asked_values().filter(move |value| value.needs_body(path))
     }
 
     /// Whether a body that can't be read passes, and is counted as such. `reads_costs`: whether its members say how much to
     /// reserve.
-    pub(super) fn counts_unreadable(&self, reads_costs: bool) -> bool {
+    fn counts_unreadable(&self, reads_costs: bool) -> bool {
         let is_restricted = !self.route.allow_values.is_empty() || !self.plan_values().is_empty();
-        let mut of_body = self.asked_values().filter(|value| value.needs_body(self.path()));
-        !reads_costs && !is_restricted && of_body.all(|value| value.counts_unreadable)
+        let are_counted = || {
+            let mut of_body = self.values_of_body().peekable();
+            of_body.peek().is_some() && of_body.all(|value| value.counts_unreadable)
+        };
+        !reads_costs && !is_restricted && are_counted()
     }
 
     /// Whether a form may say one of the values.
     fn reads_forms(&self) -> bool {
-        self.asked_values().any(|value| value.is_in_forms())
+        self.values_of_body().any(|value| value.form_fields().next().is_some())
     }
 
-    /// Whether a body of this kind is read as a whole.
-    pub(super) fn reads_whole(&self, kind: BodyContent) -> bool {
-        kind == BodyContent::Json || kind == BodyContent::Form && self.reads_forms()
+    /// Whether JSON may say something that is needed.
+    fn reads_json(&self, reads_costs: bool) -> bool {
+        reads_costs || self.values_of_body().any(|value| value.paths().next().is_some())
     }
 
-    /// Reads a request without a body, or one whose body says nothing.
+    /// How the body is read for these `checks`.
     ///
     /// # Errors
-    /// A value in its path can't be read.
-    pub(super) fn read_head<'b>(&self) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
-        self.read_use(self.asked().members.nothing(), ReadBody::Nothing)
+    /// It can't be, by the header of the request.
+    pub(super) fn body_reading(&self, checks: &Checks<'_>) -> Result<BodyReading, BodyRefusal> {
+        if !checks.reads_members() || !self.facts.has_body {
+            return Ok(BodyReading::Length);
+        }
+        let headers = &self.request().headers;
+        let (json, forms) = (self.reads_json(checks.reads_costs), self.reads_forms());
+        let is_untyped = headers.get(CONTENT_TYPE).is_none_or(HeaderValue::is_empty);
+        let reading = content(headers).and_then(|kind| match kind {
+            BodyContent::Multipart if forms => Err(BodyRefusal::multipart()),
+            BodyContent::Json if is_untyped && forms => Ok(BodyReading::Untyped { json }),
+            BodyContent::Json if json => Ok(BodyReading::Json),
+            BodyContent::Form if forms => Ok(BodyReading::Form { json }),
+            BodyContent::Json => Ok(BodyReading::Length),
+            kind if json => Ok(BodyReading::Begin(kind)),
+            _ => Ok(BodyReading::Length),
+        });
+        match reading {
+            Err(_) if self.counts_unreadable(checks.reads_costs) => Ok(BodyReading::Unreadable),
+            reading => reading,
+        }
     }
 
-    /// Completes the `checks` by the body. `kind`: of the body, if something of it is needed. `limit`: the most bytes that are
-    /// read. Returns the body with which the upstream is asked for its usage, if that is another one.
+    /// Completes the `checks` by the body. `limit`: the most bytes that are read. Returns the body with which the upstream is asked
+    /// for its usage, if that is another one.
     ///
     /// # Errors
     /// It can't be read, or says something that is not allowed.
@@ -143,18 +203,30 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         &self,
         checks: &mut Checks<'r>,
         received: ReceivedPart<'_>,
-        (kind, limit): (Option<BodyContent>, usize),
+        (reading, limit): (BodyReading, usize),
         inputs: &CheckInputs<'_>,
     ) -> Result<Option<Vec<u8>>, BodyRefusal> {
-        let read = match kind {
-            None => self.read_head(),
-            Some(kind) => self.read(kind, received, limit),
+        let members = &self.asked().members;
+        let read = match self.parse(reading, received, limit) {
+            Err(_) if self.counts_unreadable(checks.reads_costs) => self.unreadable()?,
+            Err(refusal) => return Err(refusal),
+            Ok(_) if reading == BodyReading::Unreadable => self.unreadable()?,
+            Ok(ParsedBody::Json(uses)) if !uses.is_empty() => {
+                let uses = uses.into_iter().map(|members| {
+                    let values = self.read_values(ReadBody::Json(&members))?;
+                    Ok(RequestUse { members, values })
+                });
+                ReadRequest { uses: uses.collect::<Result<_, BodyRefusal>>()? }
+            }
+            Ok(ParsedBody::Json(_) | ParsedBody::Nothing) => {
+                self.read_use(members.nothing(), ReadBody::Nothing)?
+            }
+            Ok(ParsedBody::Form(form)) => self.read_use(members.nothing(), ReadBody::Form(form))?,
         };
-        let read = match read {
-            Err(_) if self.counts_unreadable(checks.reads_costs) => self.unreadable(),
-            read => read?,
-        };
-        self.complete_by(checks, &read, received.least_length, inputs)?;
+        let values = read.uses.iter().map(|of| of.values.clone()).collect();
+        let _first = self.found.values.set(values);
+        self.check_values(&read)?;
+        checks.complete(&read, received, inputs, self)?;
         match &*read.uses {
             [only] if received.is_whole && checks.asks_for_usage() => {
                 ask_for_usage(&only.members, self.found.target.path(), received.bytes)
@@ -163,21 +235,66 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         }
     }
 
-    /// Completes the `checks` by what was `read` of a request whose body has this `length`.
-    ///
-    /// # Errors
-    /// It says something that is not allowed.
-    pub(super) fn complete_by(
+    fn parse<'b>(
         &self,
-        checks: &mut Checks<'r>,
-        read: &ReadRequest<'_, '_>,
-        length: u64,
-        inputs: &CheckInputs<'_>,
-    ) -> Result<(), BodyRefusal> {
-        let values = read.uses.iter().map(|of| of.values.clone()).collect();
-        let _first = self.found.values.set(values);
-        self.check_values(read)?;
-        checks.complete(read, length, inputs, self)
+        reading: BodyReading,
+        ReceivedPart { bytes, is_whole, .. }: ReceivedPart<'b>,
+        limit: usize,
+    ) -> Result<ParsedBody<'r, 'b>, BodyRefusal> {
+        let members = &self.asked().members;
+        match reading {
+            BodyReading::Length | BodyReading::Unreadable => Ok(ParsedBody::Nothing),
+            BodyReading::Begin(kind) => kind.check(bytes, is_whole).map(|()| ParsedBody::Nothing),
+            _ if !is_whole => Err(BodyRefusal::too_long(limit)),
+            BodyReading::Json => members.read(bytes).map(ParsedBody::Json),
+            BodyReading::Form { json } => {
+                if json {
+                    BodyContent::Form.check(bytes, true)?;
+                }
+                Ok(ParsedBody::Form(Form::new(bytes)))
+            }
+            BodyReading::Untyped { json } => {
+                let form = Form::new(bytes);
+                let mut fields = self.values_of_body().flat_map(|value| value.form_fields());
+                if fields.any(|name| form.field(name) != Ok(None)) {
+                    return Err(BodyRefusal::untyped());
+                }
+                if json { members.read(bytes).map(ParsedBody::Json) } else { Ok(ParsedBody::Nothing) }
+            }
+        }
+    }
+
+    /// The values in a `body`, with what stands for names of people that must not be stored.
+    fn read_values(&self, body: ReadBody<'_, '_>) -> Result<FoundValues, BodyRefusal> {
+        // Many frameworks add the query to the fields of a form.
+        if !self.request().method.is_safe()
+            && let Some(query) = self.found.target.query()
+        {
+            let query = Form::new(query.as_bytes());
+            let fields = self.values_of_body().filter(|value| !value.counts_unreadable);
+            let mut fields = fields.flat_map(|value| value.form_fields());
+            if let Some(name) = fields.find(|name| query.field(name) != Ok(None)) {
+                return Err(BodyRefusal::in_query(name));
+            }
+        }
+        let mut values = FoundValues::read(self.asked_values(), body, self.request_path())?;
+        values.conceal_names(|name| self.rules.names.pseudonym(name));
+        Ok(values)
+    }
+
+    fn read_use<'b>(
+        &self,
+        members: Members<'r, 'b>,
+        body: ReadBody<'_, '_>,
+    ) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
+        let values = self.read_values(body)?;
+        Ok(ReadRequest { uses: smallvec![RequestUse { members, values }] })
+    }
+
+    /// A request whose body can't be read, and passes.
+    fn unreadable<'b>(&self) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
+        let values = FoundValues::unreadable(self.asked_values(), self.request_path())?;
+        Ok(ReadRequest { uses: smallvec![RequestUse { members: self.asked().members.nothing(), values }] })
     }
 
     /// Completes the `checks` by values that a log has. `are_known`: whether it has all of them.
@@ -197,58 +314,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         if are_known {
             self.check_values(&read).map_err(RefusedBy::of_body)?;
         }
-        checks.add_awaiting(&read, inputs, self);
-        Ok(())
-    }
-
-    /// Reads a request with a body of this `kind`.
-    fn read<'b>(
-        &self,
-        kind: BodyContent,
-        ReceivedPart { bytes: begin, is_whole, .. }: ReceivedPart<'b>,
-        limit: usize,
-    ) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
-        let members = &self.asked().members;
-        match kind {
-            BodyContent::Grpc => self.read_head(),
-            _ if !is_whole && self.reads_whole(kind) => Err(BodyRefusal::too_long(limit)),
-            BodyContent::Json => {
-                let uses = members.read(begin)?.into_iter().map(|members| {
-                    let values = self.read_values(ReadBody::Json(&members))?;
-                    Ok(RequestUse { members, values })
-                });
-                let mut uses = uses.collect::<Result<SmallVec<_>, _>>()?;
-                if uses.is_empty() {
-                    uses = self.read_head()?.uses;
-                }
-                Ok(ReadRequest { uses })
-            }
-            BodyContent::Multipart if !begin.is_empty() && self.reads_forms() => {
-                Err(BodyRefusal::multipart())
-            }
-            BodyContent::Form | BodyContent::Multipart | BodyContent::Other => {
-                kind.check(begin, is_whole)?;
-                let is_form = kind == BodyContent::Form && is_whole;
-                let body = if is_form { ReadBody::Form(Form::new(begin)) } else { ReadBody::Nothing };
-                self.read_use(members.nothing(), body)
-            }
-        }
-    }
-
-    fn read_use<'b>(
-        &self,
-        members: Members<'r, 'b>,
-        body: ReadBody<'_, '_>,
-    ) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
-        let values = self.read_values(body)?;
-        Ok(ReadRequest { uses: smallvec![RequestUse { members, values }] })
-    }
-
-    /// A request whose body can't be read, and passes.
-    pub(super) fn unreadable<'b>(&self) -> ReadRequest<'r, 'b> {
-        let (members, values) =
-            (self.asked().members.nothing(), FoundValues::unreadable(self.asked_values(), self.path()));
-        ReadRequest { uses: smallvec![RequestUse { members, values }] }
+        checks.add_awaiting(&read, inputs, self).map(|_uses| ()).map_err(RefusedBy::of_body)
     }
 
     /// Checks the values against `allow_values` of the route, and of the plan.

@@ -82,7 +82,7 @@ impl ReceivedBody {
         let (bytes, is_whole) = match self {
             Self::Whole(bytes) | Self::Edited(bytes) => (&**bytes, true),
             Self::Begun(bytes, _) => (&**bytes, false),
-            Self::Stream(_) => (&[][..], false),
+            Self::Stream(rest) => (&[][..], rest.size_hint().exact() == Some(0)),
         };
         ReceivedPart { bytes, is_whole, least_length: self.least_length() }
     }

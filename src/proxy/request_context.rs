@@ -62,10 +62,13 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
 
     /// Whether it has no body, and asks for no tunnel.
     pub(super) fn is_without_body(&self) -> bool {
+        !self.facts.has_body && !self.asks_for_tunnel()
+    }
+
+    /// Whether it asks for a tunnel, whose bytes are no body.
+    pub(super) fn asks_for_tunnel(&self) -> bool {
         let request = self.request();
-        !self.facts.has_body
-            && request.method != Method::CONNECT
-            && !request.headers.contains_key(header::UPGRADE)
+        request.method == Method::CONNECT || request.headers.contains_key(header::UPGRADE)
     }
 
     /// What the route asks of the request.

@@ -77,7 +77,11 @@ pub(super) async fn reply<S: Store>(store: &S, context: &RequestContext<'_, '_>)
                 let Some(identifier) = identifier(recipe, &attributes) else { continue };
                 let address = context.known_address();
                 let limited = policy.applicable(|of| condition_matches(of, &attributes, address)).ok();
-                rows.push((&*policy.name, limited.map(|_| checks.len())));
+                let row = (&*policy.name, limited.map(|_| checks.len()));
+                // A policy without a limit is shown once, not for each group.
+                if row.1.is_some() || rows.last() != Some(&row) {
+                    rows.push(row);
+                }
                 checks.extend(limited.map(|(_, policy)| Check {
                     policy,
                     identifier,

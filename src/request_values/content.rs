@@ -1,4 +1,4 @@
-//! Whether a body is JSON, by the header of its request.
+//! What a body is, by the header of its request.
 
 use http::{
     HeaderMap,
@@ -13,7 +13,7 @@ pub enum BodyContent {
     Json,
     /// `application/x-www-form-urlencoded`.
     Form,
-    /// `multipart/form-data`, whose fields are not read.
+    /// `multipart/form-data` and others in parts, whose fields are not read.
     Multipart,
     /// Something else, if it does not begin as JSON does: some servers read JSON whatever its type is.
     Other,
@@ -24,7 +24,7 @@ pub enum BodyContent {
 /// What the body of a request with these `headers` is. Without a type, it is JSON.
 ///
 /// # Errors
-/// It has a coding, or several types, or it is JSON or a form of another charset than UTF-8.
+/// It has a coding, several types or a malformed one, or it is JSON or a form of another charset than UTF-8.
 pub fn content(headers: &HeaderMap) -> Result<BodyContent, BodyRefusal> {
     let is_coded = |coding: &[u8]| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity");
     let codings =
@@ -44,7 +44,12 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, BodyRefusal> {
     if media_type.starts_with(b"application/grpc") {
         return Ok(BodyContent::Grpc);
     }
-    if media_type == b"multipart/form-data" {
+    // Some servers take the part before a comma or a blank.
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(byte);
+    if !media_type.iter().all(is_token) {
+        return Err(BodyRefusal::unsupported("has a malformed content type"));
+    }
+    if media_type.starts_with(b"multipart/") {
         return Ok(BodyContent::Multipart);
     }
     let is_form = media_type == b"application/x-www-form-urlencoded";
@@ -53,8 +58,10 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, BodyRefusal> {
         return Ok(BodyContent::Other);
     }
     let charset = |part: &[u8]| {
-        let (name, value) = part.split_at_checked(b"charset=".len())?;
-        name.eq_ignore_ascii_case(b"charset=").then(|| value.to_ascii_lowercase())
+        let mut sides = part.splitn(2, |byte| *byte == b'=').map(<[u8]>::trim_ascii);
+        let (name, value) = (sides.next()?.to_ascii_lowercase(), sides.next()?);
+        // `charset*` is another way to write it (RFC 8187).
+        (name.strip_suffix(b"*").unwrap_or(&name) == b"charset").then(|| value.to_ascii_lowercase())
     };
     let is_utf8 = |charset: Vec<u8>| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8");
     match parts.filter_map(charset).all(is_utf8) {
@@ -73,9 +80,18 @@ impl BodyContent {
     /// # Errors
     /// It begins as JSON does, or with so many blanks that it could.
     pub fn check(self, begin: &[u8], is_whole: bool) -> Result<(), BodyRefusal> {
+        // A frame of gRPC begins with its flags.
+        if self == Self::Json || self == Self::Grpc && matches!(begin.first(), None | Some(0 | 1)) {
+            return Ok(());
+        }
         let first = begin.iter().enumerate().position(|(at, byte)| !is_before_json(at, *byte));
-        match first.and_then(|first| begin.get(first)) {
-            _ if matches!(self, Self::Json | Self::Grpc) => Ok(()),
+        let rest = first.and_then(|first| begin.get(first..)).unwrap_or_default();
+        match rest.first() {
+            Some(_) if [&b"/*"[..], b"//", b")]}'"].iter().any(|prefix| rest.starts_with(prefix)) => {
+                Err(BodyRefusal::unsupported(
+                    "begins as some servers let JSON begin, but has another content type",
+                ))
+            }
             Some(b'{' | b'[') => Err(BodyRefusal::unsupported(
                 "begins as JSON does, but has another content type: send `content-type: application/json`",
             )),

@@ -13,8 +13,10 @@ use super::{
     members::{is_alike, shown},
 };
 
-/// The longest name, as sent, that may be taken for an asked one, beside twelve times the length of that.
-const MAX_NAME: usize = 256;
+/// The bytes of a name that are compared. Longer ones may be taken for it only by their beginning.
+const COMPARED: usize = 1_024;
+/// The most fields of a form.
+const MAX_FIELDS: usize = 10_000;
 
 /// A form.
 #[derive(Clone, Copy)]
@@ -30,27 +32,30 @@ impl<'b> Form<'b> {
     /// # Errors
     /// It, or a name like it, comes several times, or servers may read it in several ways.
     pub fn field(&self, asked: &str) -> Result<Option<CompactString>, BodyRefusal> {
-        let mut found = None;
+        let asked_parts = parts(asked.as_bytes());
+        let (mut found, mut fields) = (None, 0);
         for pair in self.0.split(|byte| *byte == b'&') {
             for (nth, piece) in pair.split(|byte| *byte == b';').enumerate() {
-                let name = piece.split(|byte| *byte == b'=').next().unwrap_or_default();
-                if name.is_empty() || name.len() > 12 * asked.len() + MAX_NAME {
-                    continue;
+                fields += 1;
+                if fields > MAX_FIELDS {
+                    return Err(BodyRefusal::too_large(format!(
+                        "is a form of more than {MAX_FIELDS} fields"
+                    )));
                 }
-                let name = decoded(name);
-                if name != asked.as_bytes() && !is_taken_for(&name, asked) {
+                let name = decoded_name(&piece[..name_length(piece)]);
+                if *name != *asked.as_bytes() {
+                    if is_taken_for(&name, asked, &asked_parts) {
+                        let what =
+                            format!("has a field {}, which some servers take for `{asked}`", shown(&name));
+                        return Err(BodyRefusal::malformed(what));
+                    }
                     continue;
-                }
-                if name != asked.as_bytes() {
-                    let shown = shown(&name);
-                    let what = format!("has a field {shown}, which some servers take for `{asked}`");
-                    return Err(BodyRefusal::malformed(what));
                 }
                 if found.is_some() || nth > 0 || pair.contains(&b';') {
                     let what = format!("has the field `{asked}` several times, or with a semicolon");
                     return Err(BodyRefusal::malformed(what));
                 }
-                found = Some(piece.get(piece.len().min(name_length(piece) + 1)..).unwrap_or_default());
+                found = Some(piece.get(name_length(piece) + 1..).unwrap_or_default());
             }
         }
         let Some(value) = found else { return Ok(None) };
@@ -67,15 +72,49 @@ fn name_length(piece: &[u8]) -> usize {
     piece.iter().position(|byte| *byte == b'=').unwrap_or(piece.len())
 }
 
-/// Whether some servers take the field `name` for `asked`.
-fn is_taken_for(name: &[u8], asked: &str) -> bool {
-    let is_list = asked.contains('[');
-    let ends = |byte: &u8| *byte == 0 || *byte == b'[' && !is_list;
-    let begin = name.split(ends).next().unwrap_or_default();
-    let plain = |byte: u8| if matches!(byte, b' ' | b'.' | b'_') { b'_' } else { byte };
-    let begin: Vec<u8> = begin.trim_ascii_start().iter().copied().map(plain).collect();
-    let asked: String = asked.replace([' ', '.'], "_");
-    begin == asked.as_bytes() || is_alike(&begin, &asked)
+/// The beginning of a name, which is compared, with one of the blanks before it.
+fn decoded_name(name: &[u8]) -> Cow<'_, [u8]> {
+    let mut rest = name;
+    loop {
+        let blank = match rest {
+            [b'%', b'2', b'0', ..] | [b'%', b'0', b'9' | b'a'..=b'd' | b'A'..=b'D', ..] => 3,
+            [first, ..] if *first == b'+' || first.is_ascii_whitespace() => 1,
+            _ => break,
+        };
+        rest = &rest[blank..];
+    }
+    let begin = decoded(rest.get(..COMPARED).unwrap_or(rest));
+    if rest.len() == name.len() { begin } else { [b" ", &*begin].concat().into() }
+}
+
+/// Whether some servers take the field `name` for another one, `asked`, which has these parts: PHP, Rack and Express read brackets
+/// in different ways, and PHP takes dots and blanks for underscores.
+fn is_taken_for(name: &[u8], asked: &str, asked_parts: &[Vec<u8>]) -> bool {
+    if name.is_empty() {
+        return false;
+    }
+    let of_name = parts(name);
+    let begins_alike = of_name.len() >= asked_parts.len()
+        && of_name.iter().zip(asked_parts).all(|(part, asked)| is_alike_part(part, asked));
+    begins_alike || is_alike_part(&plain(name), &plain(asked.as_bytes()))
+}
+
+fn is_alike_part(part: &[u8], asked: &[u8]) -> bool {
+    str::from_utf8(asked).is_ok_and(|asked| is_alike(part, asked))
+}
+
+/// The parts of a name between its brackets.
+fn parts(name: &[u8]) -> Vec<Vec<u8>> {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let parts = name.split(|byte| matches!(byte, b'[' | b']')).map(plain);
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// A name with an underscore for each character that PHP takes for one.
+fn plain(name: &[u8]) -> Vec<u8> {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
+    let plain = |byte: &u8| if matches!(byte, b' ' | b'.' | b'[' | b']') { b'_' } else { *byte };
+    name.iter().map(plain).collect()
 }
 
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
@@ -135,6 +174,9 @@ mod tests {
             "+username=ann",
             "username%00x=ann",
             "ｕsername=ann",
+            "[username]=ann",
+            "username]=ann",
+            "%20%09username=ann",
             "a=1;username=bob",
             "username=ann;x=1",
             "username=%zz",
@@ -142,6 +184,15 @@ mod tests {
             "username=%ff",
         ] {
             assert!(field(body, "username").is_err(), "{body}");
+        }
+        assert!(field(&format!("{}username=ann", "+".repeat(400)), "username").is_err());
+        assert!(field(&format!("username%00{}=ann", "a".repeat(2_000)), "username").is_err());
+        assert!(field(&"a&".repeat(10_001), "username").is_err());
+        assert!(field("user[name=ann", "user_name").is_err());
+        for name in
+            ["user[login]x", "user[login][]", "[user][login]", "user[login]]", "user[[login]", "user]login]"]
+        {
+            assert!(field(&format!("{name}=ann"), "user[login]").is_err(), "{name}");
         }
         assert!(field("user_name=ann", "user.name").is_err());
         assert!(field("user name=ann", "user_name").is_err());

@@ -127,9 +127,10 @@ impl AskedMembers {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]) {
             return Err(BodyRefusal::malformed(format!("has the member {} twice", shown(twice))));
         }
+        let asked: Vec<(&str, String)> =
+            self.tree.children(node).map(|(asked, _)| (asked, folded(asked))).collect();
         let alike = names.into_iter().find_map(|name| {
-            let is_alike = |asked: &&str| name != asked.as_bytes() && is_alike(name, asked);
-            let asked = self.tree.children(node).map(|(asked, _)| asked).find(is_alike)?;
+            let asked = alike_to(name, asked.iter().map(|(asked, folded)| (*asked, &**folded)))?;
             Some(format!("has a member {}, which some servers take for `{asked}`", shown(name)))
         });
         alike.map_or(Ok(()), |what| Err(BodyRefusal::malformed(what)))
@@ -144,14 +145,26 @@ pub(super) fn shown(name: &[u8]) -> String {
     format!("`{}{dots}`", begin.escape_debug())
 }
 
-/// Whether some parsers take `name` for `asked`: the names differ in case or in Unicode's compatibility alone.
+/// The asked name for which some parsers take `name`: the names differ in case or in Unicode's compatibility alone. `asked`: each
+/// name, and what it is folded.
+fn alike_to<'a>(name: &[u8], asked: impl Iterator<Item = (&'a str, &'a str)>) -> Option<&'a str> {
+    let mut folded_name = None;
+    let mut is_alike = |asked: &str, folded_asked: &str| {
+        if name.is_ascii() && asked.is_ascii() {
+            return name.eq_ignore_ascii_case(asked.as_bytes());
+        }
+        // No letter that is taken for another one has more than four bytes.
+        name.len() <= 4 * asked.len() + 8
+            && folded_name.get_or_insert_with(|| str::from_utf8(name).map(folded).ok()).as_deref()
+                == Some(folded_asked)
+    };
+    let mut others = asked.filter(|(asked, _)| name != asked.as_bytes());
+    others.find(|(asked, folded)| is_alike(asked, folded)).map(|(asked, _)| asked)
+}
+
+/// Whether `name` is `asked`, or some parsers take it for that.
 pub(super) fn is_alike(name: &[u8], asked: &str) -> bool {
-    if name.is_ascii() && asked.is_ascii() {
-        return name.eq_ignore_ascii_case(asked.as_bytes());
-    }
-    // No letter that is taken for another one has more than four bytes.
-    let may_be = name.len() <= 4 * asked.len() + 8;
-    may_be && str::from_utf8(name).is_ok_and(|name| folded(name) == folded(asked))
+    name == asked.as_bytes() || alike_to(name, [(asked, &*folded(asked))].into_iter()).is_some()
 }
 
 /// By NFKC, and in both cases: `ı` is an i in upper case alone, and `İ` has a dot of its own in lower case.
@@ -222,7 +235,19 @@ impl JsonMember<'_> {
         }
     }
 
-    pub fn is_text(self) -> bool {
+    /// Whether it is `wanted`: as a text, or as a number, `true` or `false` that is written so.
+    ///
+    /// # Errors
+    /// It is a text with a surrogate alone.
+    pub fn is_scalar(self, wanted: &str, path: &JsonPath) -> Result<bool, BodyRefusal> {
+        match self.0.as_bytes().first() {
+            Some(b'"') => Ok(self.text(path)? == *wanted),
+            Some(b'{' | b'[') | None => Ok(false),
+            Some(_) => Ok(self.0 == wanted || self.text(path).is_ok_and(|number| number == *wanted)),
+        }
+    }
+
+    fn is_text(self) -> bool {
         self.0.starts_with('"')
     }
 

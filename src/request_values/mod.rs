@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `content` | whether a body is JSON, by its media type and its coding |
+//! | `content` | what a body is, by its media type and its coding |
 //! | `members` | reads members of a JSON body, and refuses what parsers read in different ways |
 //! | `form` | reads fields of a form, and refuses what frameworks read in different ways |
 //! | `value` | the values that have names in the configuration: where requests have them, and their groups |
@@ -22,8 +22,8 @@ pub use content::{BodyContent, MAX_BLANKS, content, is_before_json};
 pub use form::Form;
 pub use members::{AskedMembers, JsonMember, Members};
 pub use value::{
-    FoundValue, FoundValues, OTHER_GROUP, PathSource, ReadBody, RequestValue, SourcePlace, TextPattern,
-    ValueGroup, ValueSource,
+    FoundValue, FoundValues, OTHER_GROUP, PathSource, ReadBody, RequestPath, RequestValue, SourcePlace,
+    TextPattern, ValueGroup, ValueSource,
 };
 
 use http::StatusCode;
@@ -73,6 +73,21 @@ impl BodyRefusal {
         let allowed: Vec<String> = allowed.iter().map(|text| format!("`{text}`")).collect();
         let detail = format!("Only some values of `{name}` are allowed: {}. {found}.", allowed.join(", "));
         Self { status: StatusCode::FORBIDDEN, detail }
+    }
+
+    /// A body that may be a form or JSON, and has no content type.
+    pub fn untyped() -> Self {
+        Self::unsupported("has no content type, and servers may read it in several ways")
+    }
+
+    /// A batch with several values under a limit that counts different ones.
+    pub fn several_values(policy: &str) -> Self {
+        Self::malformed(format!("is a batch with several values, which `{policy}` counts one at a time"))
+    }
+
+    /// A field of a form that is in the query, too.
+    pub fn in_query(name: &str) -> Self {
+        Self::unclear(format!("The query has `{name}`, which some servers take for the field of the form."))
     }
 
     /// A form in parts, whose fields are not read.

@@ -4,6 +4,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use compact_str::CompactString;
 use icu_normalizer::ComposingNormalizerBorrowed;
+use icu_properties::{CodePointMapData, props::GeneralCategory};
 use percent_encoding::percent_decode_str;
 use regex::Regex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -161,7 +162,14 @@ impl PathSource {
                 .position(|placeholder| *placeholder == name)
                 .ok_or("has several placeholders, and none with the name of the value")?,
         };
-        if path.contains('*') || path.split('{').any(|piece| piece.matches('}').count() > 1) {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%*".contains(&byte);
+        let literals: Vec<&str> = path.split(['{', '}']).step_by(2).collect();
+        // Between a placeholder and what follows, something has to stand.
+        let (last, between) = literals.split_last().ok_or(FORM)?;
+        let is_separated = between.iter().skip(1).all(|literal| !literal.is_empty())
+            && !(last.is_empty() && written.ends_with('*'));
+        let is_balanced = path.matches('{').count() == path.matches('}').count();
+        if !is_separated || !is_balanced || !path.bytes().all(is_plain) || path.contains("//") {
             return Err(FORM);
         }
         let named = |text: &str| text.replace(&format!("<{}>", group_name(nth + 1)), "<value>");
@@ -169,23 +177,34 @@ impl PathSource {
         Ok(Self { written: written.to_owned(), expressions: [whole(&shortest)?, whole(&longest)?] })
     }
 
-    /// The value in `path`, which is normalised, and percent-encoded.
+    /// The value in the path of a request. One with an encoded slash is in the path as it was sent alone.
     ///
     /// # Errors
-    /// It can be read in several ways.
-    fn find(&self, path: &str) -> Result<Option<CompactString>, BodyRefusal> {
+    /// It can be read in several ways, or is not UTF-8.
+    fn find(&self, path: RequestPath<'_>) -> Result<Option<CompactString>, BodyRefusal> {
+        let [sent, loosest] = [self.find_in(path.sent)?, self.find_in(path.loosest)?];
+        match (sent, loosest) {
+            (Some(sent), Some(loosest)) if sent != loosest => Err(self.unclear()),
+            (sent, loosest) => Ok(sent.or(loosest)),
+        }
+    }
+
+    /// The value in `path`, which is percent-encoded.
+    fn find_in(&self, path: &str) -> Result<Option<CompactString>, BodyRefusal> {
         let [shortest, longest] = self
             .expressions
             .each_ref()
             .map(|regex| regex.captures(path).and_then(|found| found.name("value")).map(|of| of.as_str()));
-        let unreadable =
-            || BodyRefusal::unclear(format!("The path can be read in several ways as `{}`.", self.written));
         if shortest != longest {
-            return Err(unreadable());
+            return Err(self.unclear());
         }
         let Some(encoded) = shortest else { return Ok(None) };
-        let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| unreadable())?;
+        let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| self.unclear())?;
         Ok(Some(decoded.into()))
+    }
+
+    fn unclear(&self) -> BodyRefusal {
+        BodyRefusal::unclear(format!("The path can't be read in one way alone as `{}`.", self.written))
     }
 }
 
@@ -196,6 +215,13 @@ fn group_name(nth: usize) -> String {
 /// An expression for a whole text.
 fn compiled(expression: &str) -> Result<Regex, &'static str> {
     Regex::new(&format!("^(?:{expression})$")).map_err(|_| "is too long")
+}
+
+/// The path of a request, percent-encoded: as it was sent, and in the loosest interpretation.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestPath<'a> {
+    pub sent: &'a str,
+    pub loosest: &'a str,
 }
 
 /// What of a request's body is read.
@@ -227,24 +253,24 @@ impl FoundValue {
     }
 }
 
-/// As a log has it: `null` is absent, and an empty text can't be read.
-impl From<&FoundValue> for serde_json::Value {
-    fn from(found: &FoundValue) -> Self {
-        match found {
-            FoundValue::Absent => Self::Null,
-            FoundValue::Text(text) => text.as_str().into(),
-            FoundValue::Unreadable => "".into(),
-        }
-    }
-}
-
 /// The values of a request, or of one of the calls in its batch.
 #[derive(Debug, Clone, Default)]
-pub struct FoundValues(SmallVec<[(Arc<RequestValue>, FoundValue); 1]>);
+pub struct FoundValues(SmallVec<[NamedValue; 1]>);
+
+#[derive(Debug, Clone)]
+struct NamedValue {
+    value: Arc<RequestValue>,
+    found: FoundValue,
+    /// What stands for it in keys and in logs, if names of people must not be stored.
+    pseudonym: Option<CompactString>,
+}
+
+/// The most bytes of a value.
+const MAX_VALUE: usize = 1_024;
 
 impl RequestValue {
     /// Whether the body says what it is: `path` does not.
-    pub fn needs_body(&self, path: &str) -> bool {
+    pub fn needs_body(&self, path: RequestPath<'_>) -> bool {
         let first = self.from.iter().find(|source| match &source.place {
             SourcePlace::Path(place) => place.find(path) != Ok(None),
             SourcePlace::Json(_) | SourcePlace::Form(_) => true,
@@ -252,9 +278,12 @@ impl RequestValue {
         first.is_some_and(|source| !matches!(source.place, SourcePlace::Path(_)))
     }
 
-    /// Whether a form can have it.
-    pub fn is_in_forms(&self) -> bool {
-        self.from.iter().any(|source| matches!(source.place, SourcePlace::Form(_)))
+    /// The fields of forms that can have it.
+    pub fn form_fields(&self) -> impl Iterator<Item = &str> {
+        self.from.iter().filter_map(|source| match &source.place {
+            SourcePlace::Form(name) => Some(&**name),
+            _ => None,
+        })
     }
 
     /// The members of JSON that [`FoundValues::read`] asks for.
@@ -268,7 +297,7 @@ impl RequestValue {
         })
     }
 
-    fn read(&self, body: ReadBody<'_, '_>, path: &str) -> Result<FoundValue, BodyRefusal> {
+    fn read(&self, body: ReadBody<'_, '_>, path: RequestPath<'_>) -> Result<FoundValue, BodyRefusal> {
         for source in &self.from {
             let found = match (&source.place, body) {
                 (SourcePlace::Path(place), _) => place.find(path)?,
@@ -278,7 +307,11 @@ impl RequestValue {
                 (SourcePlace::Form(name), ReadBody::Form(form)) => form.field(name)?,
                 _ => None,
             };
-            let found = found.map(|text| self.folded(text)).filter(|text| !text.is_empty());
+            if found.as_ref().is_some_and(|text| text.len() > MAX_VALUE) {
+                let message = format!("The request's `{}` has more than {MAX_VALUE} bytes.", self.name);
+                return Err(BodyRefusal::unclear(message));
+            }
+            let found = found.map(|text| self.folded(&text)).filter(|text| !text.is_empty());
             if let Some(text) = found {
                 return Ok(FoundValue::Text(self.group(&text).map_or(text, Into::into)));
             }
@@ -286,13 +319,29 @@ impl RequestValue {
         Ok(FoundValue::Absent)
     }
 
-    fn folded(&self, text: CompactString) -> CompactString {
+    /// `text` as it is compared. With `fold`, blanks around it are left out, and characters that nobody sees anywhere.
+    pub fn folded(&self, text: &str) -> CompactString {
         if !self.fold {
-            return text;
+            return text.into();
         }
         let nfkc = ComposingNormalizerBorrowed::new_nfkc();
-        let lower = nfkc.normalize(text.trim()).to_lowercase();
+        let categories = CodePointMapData::<GeneralCategory>::new();
+        let is_seen = |letter: &char| {
+            let category = categories.get(*letter);
+            !matches!(category, GeneralCategory::Control | GeneralCategory::Format)
+        };
+        let upper = nfkc.normalize(text).to_uppercase();
+        // Letter by letter: a sigma at the end of a word is the same letter.
+        let lower: String = upper.chars().filter(is_seen).flat_map(char::to_lowercase).collect();
         nfkc.normalize(lower.trim()).into()
+    }
+
+    /// The group of a text in a log: itself, if it is a group already. `None`: nobody knows.
+    pub fn group_of_logged<'t>(&'t self, text: &'t str) -> Option<&'t str> {
+        if self.may_be(text) {
+            return Some(text);
+        }
+        self.group(&self.folded(text)).filter(|group| *group != OTHER_GROUP)
     }
 
     /// The group of `text`: the one with the longest pattern that matches. `None`: the value has no groups.
@@ -322,7 +371,7 @@ impl ValueSource {
     fn is_met(&self, members: &Members<'_, '_>) -> Result<bool, BodyRefusal> {
         for (path, wanted) in &self.conditions {
             let Some(member) = members.get(path) else { return Ok(false) };
-            if !member.is_text() || member.text(path)? != *wanted {
+            if !member.is_scalar(wanted, path)? {
                 return Ok(false);
             }
         }
@@ -341,49 +390,80 @@ impl FoundValues {
     pub fn read<'v>(
         values: impl IntoIterator<Item = &'v Arc<RequestValue>>,
         body: ReadBody<'_, '_>,
-        path: &str,
+        path: RequestPath<'_>,
     ) -> Result<Self, BodyRefusal> {
-        let read = |value: &Arc<RequestValue>| match value.read(body, path) {
-            Err(_) if value.counts_unreadable => Ok((Arc::clone(value), FoundValue::Unreadable)),
-            found => Ok((Arc::clone(value), found?)),
-        };
-        values.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+        Self::with(values, |value| value.read(body, path))
     }
 
     /// The values of a request whose body can't be read.
-    pub fn unreadable<'v>(values: impl IntoIterator<Item = &'v Arc<RequestValue>>, path: &str) -> Self {
-        let value = |of: &Arc<RequestValue>| match of.needs_body(path) {
-            true => (Arc::clone(of), FoundValue::Unreadable),
-            false => (Arc::clone(of), of.read(ReadBody::Nothing, path).unwrap_or(FoundValue::Unreadable)),
+    ///
+    /// # Errors
+    /// One in its path can't be read either.
+    pub fn unreadable<'v>(
+        values: impl IntoIterator<Item = &'v Arc<RequestValue>>,
+        path: RequestPath<'_>,
+    ) -> Result<Self, BodyRefusal> {
+        Self::with(values, |value| match value.needs_body(path) {
+            true => Ok(FoundValue::Unreadable),
+            false => value.read(ReadBody::Nothing, path),
+        })
+    }
+
+    fn with<'v>(
+        values: impl IntoIterator<Item = &'v Arc<RequestValue>>,
+        read: impl Fn(&RequestValue) -> Result<FoundValue, BodyRefusal>,
+    ) -> Result<Self, BodyRefusal> {
+        let named = |value: &Arc<RequestValue>| {
+            let found = match read(value) {
+                Err(_) if value.counts_unreadable => FoundValue::Unreadable,
+                found => found?,
+            };
+            Ok(NamedValue { value: Arc::clone(value), found, pseudonym: None })
         };
-        Self(values.into_iter().map(value).collect())
+        values.into_iter().map(named).collect::<Result<_, _>>().map(Self)
     }
 
     /// Values that are known from elsewhere.
     pub fn known(values: impl IntoIterator<Item = (Arc<RequestValue>, FoundValue)>) -> Self {
-        Self(values.into_iter().collect())
+        let named = |(value, found)| NamedValue { value, found, pseudonym: None };
+        Self(values.into_iter().map(named).collect())
     }
 
-    /// Replaces names of people: folded texts of values without groups. `replacement`: of a name. `None`: it stays.
-    pub fn replace_names(&mut self, replacement: impl Fn(&str) -> Option<CompactString>) {
-        for (value, found) in &mut self.0 {
-            if value.fold
-                && value.groups.is_empty()
-                && let Some(name) = found.text().and_then(&replacement)
-            {
-                *found = FoundValue::Text(name);
+    /// Sets what stands for names of people in keys and in logs: for folded texts of values without groups.
+    pub fn conceal_names(&mut self, pseudonym: impl Fn(&str) -> Option<CompactString>) {
+        for of in &mut self.0 {
+            if of.value.fold && of.value.groups.is_empty() {
+                of.pseudonym = of.found.text().and_then(&pseudonym);
             }
         }
     }
 
     /// The first text that is folded, as names of people are.
     pub fn folded_text(&self) -> Option<&str> {
-        self.0.iter().filter(|(value, _)| value.fold).find_map(|(_, found)| found.text())
+        self.0.iter().filter(|of| of.value.fold).find_map(|of| of.found.text())
     }
 
     /// The value of this name.
     pub fn get(&self, name: &str) -> &FoundValue {
-        let found = self.0.iter().find(|(value, _)| value.name == name);
-        found.map_or(&FoundValue::Absent, |(_, found)| found)
+        self.find(name).map_or(&FoundValue::Absent, |of| &of.found)
+    }
+
+    /// The text of this value as keys have it: empty, if it can't be read. `None`: it is absent.
+    pub fn key_text(&self, name: &str) -> Option<&str> {
+        let of = self.find(name)?;
+        match &of.found {
+            FoundValue::Absent => None,
+            FoundValue::Unreadable => Some(""),
+            FoundValue::Text(text) => Some(of.pseudonym.as_ref().unwrap_or(text)),
+        }
+    }
+
+    /// Whether the value was looked for.
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    fn find(&self, name: &str) -> Option<&NamedValue> {
+        self.0.iter().find(|of| of.value.name == name)
     }
 }

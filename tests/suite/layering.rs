@@ -255,7 +255,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
     ("regex", &["config", "offline::convert", "request_values"]),
     ("regex_syntax", &["config", "offline::convert"]),
     ("jsonwebtoken", &["identity", "jwt_keys"]),
-    ("icu_properties", &["text"]),
+    ("icu_properties", &["text", "request_values"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry::traces"]),
     ("opentelemetry_otlp", &["telemetry::traces"]),

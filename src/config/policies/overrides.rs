@@ -43,9 +43,8 @@ pub(in crate::config) fn overrides(
         if all.iter().any(|earlier| earlier.condition == other.condition) {
             item.report("an earlier override has the same condition, so this one never applies", None);
         } else if all.iter().any(|earlier| covers(&earlier.condition, &other.condition)) {
-            let help =
-                "put it before the override of the wider network: the first that matches applies".to_owned();
-            item.warn("an earlier override has all of these addresses, so this one never applies", help);
+            let help = "put it before the wider one: the first that matches applies".to_owned();
+            item.warn("an earlier override has all of these requests, so this one never applies", help);
         }
         check_limits(item, &other, settings, cost);
         all.push(other);
@@ -80,9 +79,16 @@ pub(in crate::config) fn check_limits(
     }
 }
 
-/// Whether `one` has all addresses of `other`.
+/// Whether each request that meets `other` meets `one`, too, which is another condition.
 fn covers(one: &Condition, other: &Condition) -> bool {
-    matches!((one, other), (Condition::Address(one), Condition::Address(other)) if one.contains(other))
+    match (one, other) {
+        (Condition::Address(one), Condition::Address(other)) => one.contains(other),
+        (Condition::Value { name, text, client: None }, Condition::Value { name: of, text: other, .. }) => {
+            (name, text) == (of, other)
+        }
+        (one, Condition::Value { client: Some(other), .. }) => one == &**other || covers(one, other),
+        _ => false,
+    }
 }
 
 /// The cost of a request that does not state one.

@@ -8,9 +8,12 @@ use crate::{
         policies::settings::{Mode, Policy},
         reader::{Cursor, NameTable},
         resolved::Config,
-        routes::{coverage::DraftRoute, settings::Route},
+        routes::{coverage::DraftRoute, message_changes::Rewrite, settings::Route},
         telemetry::settings::AccessLogFormat,
-        value::key::{Condition, KeyPart, KeyRecipe},
+        value::{
+            key::{Condition, KeyPart, KeyRecipe},
+            placeholders::{Placeholder, PlaceholderText},
+        },
     },
     request_values::RequestValue,
 };
@@ -41,6 +44,31 @@ pub(in crate::config) fn report_in_choice(item: Cursor<'_>, key: &KeyRecipe) {
     if key.value_names().next().is_some() {
         let help = "use a part of the request's header, such as `ip` or `header:NAME`".to_owned();
         item.report("upstreams and endpoints are not chosen by what a body says", help);
+    }
+}
+
+/// Reports placeholders of values that no policy of their route reads. `list`: the routes.
+pub(in crate::config) fn report_unknown_placeholders(list: Cursor<'_>, config: &Config) {
+    for (item, route) in list.list().unwrap_or_default().into_iter().zip(&config.routes) {
+        let policies = route.all_policies().into_iter().filter_map(|index| config.policies.get(index));
+        let policies: Vec<&Policy> = policies.map(|policy| &**policy).collect();
+        let is_read = |name: &str| {
+            let is_allowed = route.allow_values.iter().any(|allowed| allowed.value.name == name);
+            is_allowed || policies.iter().any(|policy| policy.value_names().any(|of| of == name))
+        };
+        let rewrite = route.rewrite.iter().filter_map(|rewrite| match rewrite {
+            Rewrite::Path(text) => Some(text),
+            Rewrite::StripPrefix(_) => None,
+        });
+        let edits = route.request_headers.iter().flat_map(|edits| edits.set.iter().chain(&edits.add));
+        let texts: Vec<&PlaceholderText> = rewrite.chain(edits.map(|(_, field)| &field.text)).collect();
+        for (index, value) in config.values.iter().enumerate() {
+            if texts.iter().any(|text| text.has(Placeholder::Value(index))) && !is_read(&value.name) {
+                let name = &value.name;
+                let help = format!("add a policy whose `key` has `value:{name}`, or `allow_values`");
+                item.report(format!("{{value:{name}}} is not known: no policy of this route reads it"), help);
+            }
+        }
     }
 }
 
@@ -94,9 +122,9 @@ pub(in crate::config) fn report_unread(list: Cursor<'_>, config: &Config) {
             variants.flat_map(|route| &route.policies).filter_map(|of| config.policies.get(of.policy));
         let policies: Vec<&Policy> = policies.map(|policy| &**policy).collect();
         let counts = |name: &&str| config.values.iter().any(|of| of.name == **name && of.counts_unreadable);
-        let Some(counted) = policies.iter().flat_map(|policy| policy.value_names()).find(counts) else {
-            continue;
-        };
+        let restricted = route.allow_values.iter().map(|allowed| &*allowed.value.name);
+        let mut asked = policies.iter().flat_map(|policy| policy.value_names()).chain(restricted);
+        let Some(counted) = asked.find(counts) else { continue };
         let reads = |policy: &&&Policy| policy.cost.of_response().is_some_and(|cost| cost.reads_members());
         let why = match policies.iter().find(reads) {
             Some(policy) => format!("the cost of `{}` needs the body", policy.name),

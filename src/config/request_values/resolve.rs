@@ -82,6 +82,14 @@ impl ReadValues<'_> {
                 let help = format!("the groups of `{name}`: {}", groups.join(", "));
                 item.report(format!("`{text}` is no group of `{name}`"), help);
             }
+            Ok(Some(value)) if value.groups.is_empty() && text.contains('*') => {
+                let help = format!("give `{name}` `groups`, and name one of them");
+                item.report("`*` is no other text here: only patterns of groups have it", help);
+            }
+            Ok(Some(value)) if value.folded(text) != *text => {
+                let help = format!("write `{}`", value.folded(text));
+                item.report(format!("no value of `{name}` is written so, because of `fold: true`"), help);
+            }
             Ok(_) => return true,
         }
         false
@@ -144,9 +152,11 @@ fn request_value(name: &str, value: Cursor<'_>) -> Option<RequestValue> {
         None => source(name, value, &mapping, place).map(|source| vec![source]),
     };
     mapping.finish();
-    let groups = groups.map_or(Some(Vec::new()), |value| self::groups(value, fold));
     let counts_unreadable = unreadable == Unreadable::Count;
-    Some(RequestValue { name: name.to_owned(), from: from?, groups: groups?, fold, counts_unreadable })
+    let value =
+        RequestValue { name: name.to_owned(), from: from?, groups: Vec::new(), fold, counts_unreadable };
+    let groups = groups.map_or(Some(Vec::new()), |groups| self::groups(groups, &value))?;
+    Some(RequestValue { groups, ..value })
 }
 
 /// The most places of a value.
@@ -210,7 +220,8 @@ fn source(
     Some(ValueSource { place: place?, conditions })
 }
 
-fn groups(value: Cursor<'_>, fold: bool) -> Option<Vec<ValueGroup>> {
+/// `folding`: the value, without its groups.
+fn groups(value: Cursor<'_>, folding: &RequestValue) -> Option<Vec<ValueGroup>> {
     let (mut all, mut is_valid) = (Vec::<ValueGroup>::new(), true);
     for (location, name, texts) in value.named_entries()? {
         if let Err(invalid) = resource_name(name) {
@@ -225,10 +236,10 @@ fn groups(value: Cursor<'_>, fold: bool) -> Option<Vec<ValueGroup>> {
         let pattern = |item: Cursor<'_>| {
             let pattern = item.parse(|text| {
                 let text = printable_text(text)?;
-                if fold && text != text.to_lowercase() {
-                    let lower = text.to_lowercase();
-                    return Err(Invalid::new("has upper case, which no value has with `fold: true`")
-                        .suggestion(format!("did you mean `{lower}`?")));
+                let folded = folding.folded(&text);
+                if folded != text {
+                    return Err(Invalid::new("is not written as values are with `fold: true`")
+                        .suggestion(format!("did you mean `{folded}`?")));
                 }
                 TextPattern::new(&text).map_err(Invalid::new)
             })?;

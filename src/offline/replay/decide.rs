@@ -202,6 +202,7 @@ impl<'r, S: Store> Replay<'r, S> {
         self.clock.set(logged.time);
         let rules = self.rules;
         rules.conceal_key(&mut logged.request);
+        group_values(&mut logged.values, &rules.config().values);
         let has_host = self.assume_host(&mut logged.request);
         self.without_host += u64::from(!has_host);
         if logged.user == LoggedUser::Absent && !rules.names.is_enabled() {
@@ -635,6 +636,22 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
         }
     };
     policy.counts(response) == Some(false)
+}
+
+/// Brings values of a log into the groups of this configuration. One that may have been another group is not known.
+fn group_values(logged: &mut BTreeMap<String, Option<CompactString>>, values: &[Arc<RequestValue>]) {
+    logged.retain(|name, text| {
+        let (Some(value), Some(text)) = (values.iter().find(|value| value.name == *name), text) else {
+            return true;
+        };
+        if text.is_empty() {
+            return true;
+        }
+        let group = value.group_of_logged(text).map(CompactString::from);
+        let is_known = group.is_some();
+        *text = group.unwrap_or_default();
+        is_known
+    });
 }
 
 /// The conditions of `exempt` and of `overrides`.

@@ -33,16 +33,12 @@ use crate::{
         rules::Rules,
         steps::{RefusedBy, ResponseSource, StepHost, admit, check_optional_key, find, has_optional_key},
     },
-    request_values::{BodyRefusal, content},
     router::{Rejection, Target},
     upstream::SharedUpstream,
 };
 
 /// Shown in place of the ID that a real request would get.
 static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");
-
-/// The body of a request that has none.
-static NO_BODY: Bytes = Bytes::new();
 
 /// Why the key of a request to a route that requires none does not count.
 const KEY_IGNORED: &str =
@@ -108,6 +104,7 @@ pub async fn explain<S: Store>(
         identity,
         request_id: request_id.unwrap_or(&REQUEST_ID),
         body: body.as_ref(),
+        is_body_missing: false,
         tokens: LeaseTokens::new(),
         cors: None,
         outcomes: Outcomes::new(),
@@ -154,6 +151,8 @@ struct Explainer<'a, S> {
     request_id: &'a HeaderValue,
     /// `None`: it is not known.
     body: Option<&'a Bytes>,
+    /// Whether its body would have been read.
+    is_body_missing: bool,
     tokens: LeaseTokens,
     cors: Option<Box<CorsResponse>>,
     /// Of the enforced policies, if they deny the request.
@@ -400,28 +399,27 @@ impl<'r, S: Store> StepHost<'r> for Explainer<'_, S> {
         checks: &mut Checks<'r>,
         context: &RequestContext<'r, '_>,
     ) -> Result<(), RefusedBy> {
-        let reads_body = context.facts.has_body && checks.reads_members();
-        let Some(body) = self.body.or((!reads_body).then_some(&NO_BODY)) else {
-            let waiting = checks.take_awaiting().into_iter();
-            let rows =
-                waiting.filter_map(|index| Some(checks::unread(index, self.rules.policies.get(index)?)));
-            self.explanation.checks.extend(rows);
-            return Ok(());
-        };
-        let received = ReceivedPart { bytes: body, is_whole: true, least_length: body.len() as u64 };
-        let kind = if reads_body { content(&context.request().headers).map(Some) } else { Ok(None) };
-        let limit = checks.longest_request(&self.rules.policies);
-        let completed = match kind {
-            _ if reads_body && body.len() > limit => Err(BodyRefusal::too_long(limit)),
-            Err(_) if context.counts_unreadable(checks.reads_costs) => {
-                let inputs = CheckInputs { time: self.now, tokens: &self.tokens };
-                context
-                    .complete_by(checks, &context.unreadable(), received.least_length, &inputs)
-                    .map(|()| None)
+        let reading = context.body_reading(checks);
+        let needs_bytes = matches!(reading, Ok(reading) if reading.needs_bytes());
+        let (bytes, is_whole) = match self.body {
+            Some(body) => (&**body, true),
+            None if needs_bytes => {
+                let waiting = checks.take_awaiting().into_iter();
+                let policies = waiting.filter_map(|index| Some((index, self.rules.policies.get(index)?)));
+                let rows = policies.map(|(index, policy)| checks::unread(index, policy));
+                self.explanation.checks.extend(rows);
+                self.is_body_missing = true;
+                return Ok(());
             }
-            Err(refusal) => Err(refusal),
-            Ok(kind) => context.complete(checks, received, (kind, limit), &self.inputs()),
+            None => (&[][..], !context.facts.has_body),
         };
+        let limit = checks.longest_request(&self.rules.policies);
+        let is_too_long = bytes.len() > limit && matches!(reading, Ok(reading) if reading.needs_whole());
+        let received =
+            ReceivedPart { bytes, is_whole: is_whole && !is_too_long, least_length: bytes.len() as u64 };
+        let inputs = CheckInputs { time: self.now, tokens: &self.tokens };
+        let completed =
+            reading.and_then(|reading| context.complete(checks, received, (reading, limit), &inputs));
         if let Err(refusal) = completed {
             checks.remove_response_costs();
             self.note(RefusedBy::of_body(refusal), Some(context));
@@ -445,6 +443,9 @@ impl<'r, S: Store> StepHost<'r> for Explainer<'_, S> {
                 let is_refused = self.explanation.verdict != ExplainedVerdict::Allowed;
                 if decision.admitted && !is_refused {
                     "every enforced policy admits the request".clone_into(&mut self.explanation.because);
+                    if self.is_body_missing {
+                        self.explanation.because += "; what its body says is not known (`--body`)";
+                    }
                 } else if !decision.admitted {
                     self.outcomes = checks.enforced_outcomes(&decision).collect();
                     let decisive = tightest(&self.outcomes).unwrap_or_default();

@@ -244,11 +244,123 @@ fn a_login_name_is_one_however_it_is_written() {
     assert_eq!(post(FORM, "username=bob;username=ann"), 400);
     assert_eq!(post(("content-type", "multipart/form-data; boundary=a"), "--a\r\n"), 415);
     assert_eq!(post(("content-type", "text/plain"), "username=bob"), 200, "no form");
+    assert_eq!(post(("content-type", "application/x-www-form-urlencoded,x"), "username=bob"), 415);
+    assert_eq!(post(("content-type", ""), "username=bob"), 415);
+    assert_eq!(post(("content-type", ""), r#"{"a":"&username=ann&b="}"#), 415);
+    assert_eq!(post(FORM, &format!("username={}", "x".repeat(1_025))), 400);
     // Five names from one address are too many.
     for (name, status) in [("bob", 200), ("cem", 200), ("dora", 200), ("emil", 429), ("DORA", 200)] {
         assert_eq!(post(FORM, &format!("username={name}&password=x")), status, "{name}");
     }
+    for (body, is_refused) in [(&br#"{"username":"ann"}"#[..], true), (b"\0\0\0\0{", false)] {
+        let reply = client.request("POST", "/login", &[("content-type", "application/grpc")], body);
+        assert_eq!(reply.header("grpc-status").is_some(), is_refused, "{reply:?}");
+    }
     assert_eq!(client.request("GET", "/login", &[], b"").status, 200);
+    assert_eq!(client.request("GET", "/login?username=ann", &[], b"").status, 200);
+    let query = client.request("POST", "/login?username=ann", &[FORM], b"password=x");
+    assert_eq!(query.status, 400, "Rails, PHP and others take it for a field");
+}
+
+#[test]
+fn json_that_says_nothing_that_is_asked_is_not_read() {
+    let origin = Origin::echo();
+    let tollgate = start(
+        None,
+        origin.address,
+        r#"
+values:
+  login: { form: username }
+policies:
+  logins: { algorithm: sliding_log, key: "value:login", limit: 1/1h }
+routes: [{ path: /*, upstream: api, policies: [logins] }]"#,
+    );
+    let list = format!("[{}]", vec!["1"; 100].join(","));
+    let mut client = Client::connect(tollgate.address);
+    let mut post =
+        |field: (&str, &str), body: &str| client.request("POST", "/", &[field], body.as_bytes()).status;
+    for body in [list.as_str(), "{", &"x".repeat(17 << 20)] {
+        assert_eq!(post(JSON, body), 200, "{body:.20}");
+    }
+    assert_eq!([post(FORM, "username=ann"), post(FORM, "username=ann")], [200, 429]);
+}
+
+#[test]
+fn a_preflight_has_no_values() {
+    let origin = Origin::echo();
+    let rest = format!(
+        "{MODELS}routes: [{{ path: /*, upstream: api, allow_values: {{ model: [mini] }}, cors: {{ origins: [\"https://a.example\"] }} }}]"
+    );
+    let tollgate = start(None, origin.address, &rest);
+    let mut client = Client::connect(tollgate.address);
+    let origin_field = ("origin", "https://a.example");
+    let preflight = [origin_field, ("access-control-request-method", "POST")];
+    assert_eq!(client.request("OPTIONS", "/", &preflight, b"").status, 204);
+    assert_eq!(client.request("OPTIONS", "/", &[origin_field], b"").status, 403);
+}
+
+#[test]
+fn a_body_of_unknown_length_costs_as_one_with_a_length() {
+    let origin = Origin::echo();
+    let tollgate = start(
+        None,
+        origin.address,
+        r#"
+values:
+  model: { path: "/models/{model}:*" }
+policies:
+  models: { algorithm: sliding_log, key: "value:model", limit: 100/1h }
+  tokens:
+    algorithm: sliding_window
+    key: user
+    limit: 100000/1h
+    cost: { response: gemini, reserve: { default: 1000, prompt: estimate } }
+  each:
+    algorithm: sliding_window
+    key: "user+value:model"
+    limit: 100000/1h
+    cost: { response: gemini, reserve: 500 }
+routes: [{ path: /*, upstream: api, policies: [models, tokens, each] }]"#,
+    );
+    let body = "x".repeat(4_000);
+    let chunked = format!(
+        "POST /models/a:x HTTP/1.1\r\nhost: a\r\nx-user: bob\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n\
+         {:x}\r\n{body}\r\n0\r\n\r\n",
+        body.len()
+    );
+    assert_eq!(Client::sending(tollgate.address, chunked).reply().status, 200);
+    let fields = [("x-user", "ann"), ("content-type", "text/plain")];
+    let whole = Client::connect(tollgate.address).request("POST", "/models/a:x", &fields, body.as_bytes());
+    assert_eq!(whole.status, 200);
+    for user in ["ann", "bob"] {
+        becomes(2_000, || used(&tollgate, "tokens", &format!("user:{user}")));
+        becomes(500, || used(&tollgate, "each", &format!("user:{user}%2Bvalue:model=a")));
+    }
+    let none = Client::connect(tollgate.address).request("POST", "/models/a:x", &[("x-user", "cem")], b"");
+    assert_eq!(none.status, 200);
+    assert_eq!(
+        used(&tollgate, "tokens", "user:cem") + used(&tollgate, "each", "user:cem%2Bvalue:model=a"),
+        0
+    );
+}
+
+#[test]
+fn a_batch_is_one_value_to_a_limit_of_different_ones() {
+    let origin = Origin::echo();
+    let tollgate = start(
+        None,
+        origin.address,
+        r#"
+values:
+  tool: { json: tool }
+policies:
+  tools: { algorithm: distinct, key: user, value: "value:tool", limit: 3/1h }
+routes: [{ path: /*, upstream: api, policies: [tools] }]"#,
+    );
+    let two = r#"[{"tool":"a"},{"tool":"b"}]"#;
+    let same = r#"[{"tool":"a"},{"tool":"a"},{}]"#;
+    assert_eq!(statuses(&tollgate, "ann", &[two, same, r#"{"tool":"b"}"#]), [400, 200, 200]);
+    becomes(2, || used(&tollgate, "tools", "user:ann"));
 }
 
 #[test]
@@ -357,6 +469,8 @@ routes:
     let body = tollgate.directory().join("body.json").display().to_string();
     let known = explain("/", &["--body", &body]);
     assert!(known.stdout.contains("value:model=big"), "{known:?}");
+    let no_body = tollgate.command(&["explain", "/mini"]);
+    assert!(no_body.stdout.contains("The request has none."), "{no_body:?}");
     let refused = explain("/mini", &["--body", &body]);
     assert!(refused.stdout.contains("Only some values of `model` are allowed: `mini`."), "{refused:?}");
     let unknown = explain("/", &[]);

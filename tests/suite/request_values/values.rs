@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate::{
     config::{self, Config, SystemLookup},
-    request_values::{AskedMembers, Form, FoundValue, FoundValues, ReadBody, RequestValue},
+    request_values::{AskedMembers, Form, FoundValue, FoundValues, ReadBody, RequestPath, RequestValue},
 };
 
 /// The value that this line configures.
@@ -16,6 +16,7 @@ fn value(line: &str) -> Arc<RequestValue> {
 
 /// What it is in a request, or the status of the refusal.
 fn found(value: &Arc<RequestValue>, body: ReadBody<'_, '_>, path: &str) -> Result<Option<String>, u16> {
+    let path = RequestPath { sent: path, loosest: path };
     let found = FoundValues::read([value], body, path).map_err(|refusal| refusal.status.as_u16())?;
     Ok(match found.get("v") {
         FoundValue::Absent => None,
@@ -78,6 +79,18 @@ fn a_condition_is_another_text_of_the_same_json() {
     }
     assert_eq!(in_json(&tool, r#"{"method":"tools/call","params":{"name":"search"}}"#), Ok(None));
     assert_eq!(in_json(&tool, &call(r#""\ud800""#)), Err(400));
+    // Some servers take a number or a word for the text of it.
+    let stream = value("{ json: model, if: { stream: true, version: 2 } }");
+    for (flag, version, is_met) in [
+        ("true", "2", true),
+        (r#""true""#, r#""2""#, true),
+        ("true", "2.0", true),
+        ("false", "2", false),
+        ("[true]", "2", false),
+    ] {
+        let body = format!(r#"{{"model":"x","stream":{flag},"version":{version}}}"#);
+        assert_eq!(in_json(&stream, &body), Ok(is_met.then(|| "x".to_owned())), "{body}");
+    }
 }
 
 #[test]
@@ -108,12 +121,31 @@ fn the_longest_pattern_that_matches_names_the_group() {
 
 #[test]
 fn folded_texts_are_one() {
-    let login = value("{ json: login, fold: true, groups: { admins: [root, \"straße\"] } }");
-    for text in ["root", "ROOT", " Root\\t", "\\uff32oot", "STRAßE"] {
+    let login = value("{ json: login, fold: true, groups: { admins: [root, strasse] } }");
+    for text in [
+        "root",
+        "ROOT",
+        " Root\\t",
+        "\\uff32oot",
+        "STRASSE",
+        "strasse",
+        "root\\u0000",
+        "\\u200bro\\u00adot\\ufeff",
+    ] {
         let body = format!(r#"{{"login":"{text}"}}"#);
         assert_eq!(in_json(&login, &body), Ok(Some("admins".to_owned())), "{text}");
     }
     assert_eq!(in_json(&login, r#"{"login":"  "}"#), Ok(None));
+    let any = value("{ json: login, fold: true }");
+    for text in ["ΝΙΚΟΣ", "νικος", "νικοσ"] {
+        assert_eq!(
+            in_json(&any, &format!(r#"{{"login":"{text}"}}"#)),
+            Ok(Some("νικοσ".to_owned())),
+            "{text}"
+        );
+    }
+    let long = format!(r#"{{"login":"{}"}}"#, "x".repeat(1_025));
+    assert_eq!(in_json(&any, &long), Err(400));
 }
 
 #[test]
@@ -133,6 +165,15 @@ fn a_part_of_the_path_is_a_value() {
     for path in ["/v1beta/models/a:b:c", "/v1beta/models/%ff:x"] {
         assert_eq!(in_path(&model, path), Err(400), "{path}");
     }
+    let both = |sent, loosest| {
+        let path = RequestPath { sent, loosest };
+        FoundValues::read([&model], ReadBody::Nothing, path)
+            .map(|found| found.key_text("v").map(str::to_owned))
+            .ok()
+    };
+    let slash = both("/v1beta/models/meta%2Fllama:x", "/v1beta/models/meta/llama:x");
+    assert_eq!(slash, Some(Some("meta/llama".to_owned())));
+    assert_eq!(both("/v1beta/models/a;b:x", "/v1beta/models/a:x"), None);
     let vertex = value("{ path: \"/v1/projects/{project}/models/{v}:*\" }");
     assert_eq!(in_path(&vertex, "/v1/projects/p/models/m:predict"), Ok(Some("m".to_owned())));
     let exact = value("{ path: \"/users/{id}/orders\" }");
@@ -149,7 +190,8 @@ fn the_first_place_that_has_it_counts() {
     let form = |body: &'static str| found(&model, ReadBody::Form(Form::new(body.as_bytes())), "/models/a");
     assert_eq!(form("model=b"), Ok(Some("b".to_owned())));
     assert_eq!(form("model="), Ok(Some("a".to_owned())));
-    assert!(model.needs_body("/models/a"));
+    let at = |path| RequestPath { sent: path, loosest: path };
+    assert!(model.needs_body(at("/models/a")));
     let path_first = value("[{ path: \"/models/{model}\" }, { json: model }]");
-    assert!(!path_first.needs_body("/models/a") && path_first.needs_body("/models"));
+    assert!(!path_first.needs_body(at("/models/a")) && path_first.needs_body(at("/models")));
 }
