@@ -117,7 +117,10 @@ impl LimitKey {
             Condition::Tls { field, value } => named("tls", field.name()).map(|part| is(part, value)),
             Condition::OfKey { field, value } => self.value_of(field.name()).map(|of| decoded(of) == *value),
             Condition::Jwt { claim, value } => named("jwt", claim).map(|part| is(part, value)),
-            Condition::Value { name, text, .. } => named("value", name).map(|part| is(part, text)),
+            Condition::Value { name, text, .. } => named("value", name).map(|part| {
+                let pseudonym = names.pseudonym(text);
+                is(part, text) || pseudonym.is_some_and(|pseudonym| is(part, &pseudonym))
+            }),
             // It is also a matter of who sent it.
             Condition::Header { name, value } => {
                 let differs = named("header", name.as_str())?.1;

@@ -98,7 +98,8 @@ pub struct Config {
     #[serde(serialize_with = "serialize::shared")]
     pub values: Vec<Arc<RequestValue>>,
     /// Names for limits of policies. Keys of a plan have its limits instead of the policies' own: a rate, several, or
-    /// `unlimited`. With `allow_values`, they may send no other values.
+    /// `unlimited`. With `allow_values`, they may send no other values,
+    /// on routes whose policies read these.
     #[setting(names(RESOURCE, names(RESOURCE, either(word("unlimited"), text = QUOTA, list(text = QUOTA, SomeUnique), names(RESOURCE, list(text = ANY, SomeUnique), Some)), Any), Any))]
     #[setting(unset = "no plans", example = "{ pro: { per-ip: 600/1m } }", see = ["api_keys"])]
     pub plans: Vec<Plan>,

@@ -147,6 +147,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         request_values::checks::report_unread(routes, &config);
         request_values::checks::report_unknown_placeholders(routes, &config);
     }
+    if let Some(plans) = root.entry("plans") {
+        request_values::checks::report_unread_of_plans(plans, &config);
+    }
     if let Some(proxies) = proxies {
         identity::checks::warn_of_spoofable_headers(proxies, &config);
     }

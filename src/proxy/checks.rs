@@ -87,7 +87,7 @@ impl Uses {
     }
 }
 
-/// What uses of a request ask for under a cost.
+/// What a use of a request, or several, asks for under a cost.
 struct AskedUnits {
     /// Units of output.
     output: u64,
@@ -98,19 +98,21 @@ struct AskedUnits {
 }
 
 impl AskedUnits {
-    fn of(cost: &ResponseCost, read: &ReadRequest<'_, '_>, of: Uses) -> Result<Self, BodyRefusal> {
-        let mut sum = Self { output: 0, bound: Some(0), is_told_later: false };
-        for (_, RequestUse { members, .. }) in read.uses.iter().enumerate().filter(|(nth, _)| of.has(*nth)) {
-            let asked = cost.reserve.bounds.as_ref().map(|bounds| bounds.asked(members)).transpose()?;
-            let responses = asked.map_or(1, |asked| asked.responses);
-            let each = asked.and_then(|asked| asked.bound).unwrap_or(cost.reserve.default);
-            let units = each.saturating_mul(responses);
-            sum.output = sum.output.saturating_add(units);
-            let is_bounded = asked.is_some_and(|asked| asked.is_bounded);
-            sum.bound = sum.bound.filter(|_| is_bounded).map(|bound| bound.saturating_add(units));
-            sum.is_told_later |= cost.is_of_openai() && is_in_background(members);
-        }
-        Ok(sum)
+    fn of(cost: &ResponseCost, RequestUse { members, .. }: &RequestUse<'_, '_>) -> Result<Self, BodyRefusal> {
+        let asked = cost.reserve.bounds.as_ref().map(|bounds| bounds.asked(members)).transpose()?;
+        let responses = asked.map_or(1, |asked| asked.responses);
+        let output =
+            asked.and_then(|asked| asked.bound).unwrap_or(cost.reserve.default).saturating_mul(responses);
+        let bound = asked.filter(|asked| asked.is_bounded).map(|_| output);
+        Ok(Self { output, bound, is_told_later: cost.is_of_openai() && is_in_background(members) })
+    }
+
+    fn sum<'u>(all: impl Iterator<Item = &'u Self>) -> Self {
+        all.fold(Self { output: 0, bound: Some(0), is_told_later: false }, |sum, of| Self {
+            output: sum.output.saturating_add(of.output),
+            bound: sum.bound.zip(of.bound).map(|(one, other)| one.saturating_add(other)),
+            is_told_later: sum.is_told_later | of.is_told_later,
+        })
     }
 }
 
@@ -141,7 +143,7 @@ impl<'a> Checks<'a> {
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         // Browsers send preflights without a body.
-        let asks_values = !is_preflight && context.asks_values();
+        let asks_values = !is_preflight && !context.asked_values().is_empty();
         if asks_values {
             checks.reads_request = true;
             checks.reads_values = context.values_need_body();
@@ -349,15 +351,22 @@ impl<'a> Checks<'a> {
     fn reserve(&mut self, read: &ReadRequest<'_, '_>, uses: &[Uses], length: u64) -> Result<(), BodyRefusal> {
         self.request_bytes = Some(length);
         let mut bounds = SmallVec::<[Option<u64>; 2]>::new();
-        for (check, of_check) in self.checks.iter_mut().zip(uses) {
+        let (mut policy, mut each) = (None, Vec::new());
+        for ((check, variant), of_check) in self.checks.iter_mut().zip(&self.variants).zip(uses) {
             let Some(cost) = check.policy.cost.of_response() else { continue };
             let Reserve { max, prompt, .. } = &cost.reserve;
-            let asked = AskedUnits::of(cost, read, *of_check)?;
+            // A policy's checks follow each other.
+            if policy.replace(variant.policy) != Some(variant.policy) {
+                each = read.uses.iter().map(|of| AskedUnits::of(cost, of)).collect::<Result<_, _>>()?;
+                // The response is that to all calls of a batch.
+                bounds.push(AskedUnits::sum(each.iter()).bound);
+            }
+            let asked = AskedUnits::sum(
+                each.iter().enumerate().filter(|(nth, _)| of_check.has(*nth)).map(|(_, of)| of),
+            );
             if let Some(most) = cost.most.filter(|most| asked.output.min(*max) > *most) {
                 return Err(BodyRefusal::asks_for_too_much(asked.output, most));
             }
-            // The response is that to all calls of a batch.
-            bounds.push(AskedUnits::of(cost, read, Uses::ALL)?.bound);
             let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
             let least = if asked.is_told_later { cost.reserve.of_unknown() } else { 0 };
             let units = asked.output.saturating_add(prompt).min(*max).max(least);
@@ -410,6 +419,11 @@ impl<'a> Checks<'a> {
             Ok((variant, limits)) => (VariantRef { policy: index, variant }, limits),
             Err(condition) => return Ok(Some(SkipReason::Exempt(condition))),
         };
+        if policy.cost.of_response().is_some_and(|cost| cost.has_preset())
+            && details.context.is_without_body()
+        {
+            return Ok(Some(SkipReason::NoBody));
+        }
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         if identifiers.is_empty() {
             return Ok(Some(SkipReason::LacksValues(variant)));
@@ -417,11 +431,6 @@ impl<'a> Checks<'a> {
         let Some(detail) = details.detail(policy, attributes)? else {
             return Ok(Some(SkipReason::NoValue(variant)));
         };
-        if policy.cost.of_response().is_some_and(|cost| cost.has_preset())
-            && details.context.is_without_body()
-        {
-            return Ok(Some(SkipReason::NoBody));
-        }
         let cost = match (price, &policy.cost) {
             (Some(price), _) => price,
             (None, Cost::Fixed(units)) => *units,

@@ -31,7 +31,6 @@ use super::{
 use crate::{
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
     limit::{Check, Decision, StoreAdmin},
-    request_values::BodyRefusal,
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
@@ -169,7 +168,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         context: &RequestContext<'r, '_>,
     ) -> Result<(), Box<Reply>> {
         let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let reading = context.body_reading(checks).map_err(refusal)?;
+        let reading = context.body_reading(checks).map_err(Box::from)?;
         let Some(ReceivedBody::Stream(body)) = self.body.take() else { return Ok(()) };
         let length = body.size_hint().exact();
         if !reading.needs_bytes() && (length.is_some() || !checks.reserves_by_length) {
@@ -177,7 +176,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             let body = ReceivedBody::Stream(body);
             let completed = context.complete(checks, body.received(), (reading, 0), &self.inputs());
             self.body = Some(body);
-            return completed.map(|_unchanged| ()).map_err(refusal);
+            return completed.map(|_unchanged| ()).map_err(Box::from);
         }
         let max_body = worker.config().max_body(context.route, self.client.listener());
         let limit = checks
@@ -211,14 +210,10 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             Err(fault) => {
                 // The rest of it is discarded with the reply.
                 self.body = Some(body);
-                Err(refusal(fault))
+                Err(fault.into())
             }
         }
     }
-}
-
-fn refusal(BodyRefusal { status, detail }: BodyRefusal) -> Box<Reply> {
-    Box::new(Reply::problem(status, detail))
 }
 
 /// A body of another type than JSON up to this length is received as a whole.

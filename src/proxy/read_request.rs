@@ -14,15 +14,15 @@ use crate::{
     config::model::{AllowedValues, Config, Route},
     limit::Policy,
     request_values::{
-        AskedMembers, BodyContent, BodyRefusal, Form, FoundValues, Members, ReadBody, RequestPath,
-        RequestValue, ask_for_usage, content,
+        AskedMembers, BodyContent, BodyRefusal, Form, FoundValues, Members, QueryFields, ReadBody,
+        RequestTarget, RequestValue, ask_for_usage, content,
     },
 };
 
 /// What a route asks of its requests.
 #[derive(Debug, Default)]
 pub(super) struct AskedOfRoute {
-    /// The members of a JSON body, also for the values that plans restrict.
+    /// The members of a JSON body.
     pub(super) members: AskedMembers,
     /// The values that its policies count by, and those that it restricts.
     values: Vec<Arc<RequestValue>>,
@@ -39,15 +39,14 @@ impl AskedOfRoute {
         names.dedup();
         let named = |name: &&String| config.values.iter().find(|value| value.name == **name);
         let values: Vec<_> = names.iter().filter_map(named).cloned().collect();
-        let of_plans = config.plans.iter().flat_map(|plan| &plan.allow_values).map(|allowed| &allowed.value);
-        let of_values = values.iter().chain(of_plans).flat_map(|value| value.paths());
+        let of_values = values.iter().flat_map(|value| value.paths());
         let of_costs = of_route.iter().filter_map(|policy| policy.cost.of_response());
         let members = AskedMembers::new(of_costs.flat_map(|cost| cost.asked_paths()).chain(of_values));
         Self { members, values }
     }
 }
 
-/// How the body of a request is read. `json`: whether a member of JSON may be needed.
+/// How the body of a request is read. `json`: whether a member of JSON may be needed, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyReading {
     /// Nothing of it is needed but perhaps its length.
@@ -55,10 +54,11 @@ pub(super) enum BodyReading {
     Json,
     Form {
         json: bool,
+        is_utf8: bool,
     },
-    /// It has no content type, and servers may take it for a form.
-    Untyped {
-        json: bool,
+    /// Servers may take it for a form, though its content type does not say so. `json`: what it is, if a member may be needed.
+    PerhapsForm {
+        json: Option<BodyContent>,
     },
     /// It is neither, but some servers take what begins as JSON for that.
     Begin(BodyContent),
@@ -69,7 +69,7 @@ pub(super) enum BodyReading {
 impl BodyReading {
     /// Whether all of it is needed.
     pub(super) fn needs_whole(self) -> bool {
-        matches!(self, Self::Json | Self::Form { .. } | Self::Untyped { .. })
+        matches!(self, Self::Json | Self::Form { .. } | Self::PerhapsForm { .. })
     }
 
     /// Whether something of it is read.
@@ -109,32 +109,26 @@ pub(super) struct RequestUse<'m, 'b> {
 
 impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     /// The values that decide on the request.
-    pub(crate) fn asked_values(&self) -> impl Iterator<Item = &'r Arc<RequestValue>> + Clone {
-        let of_route = &self.asked().values;
-        let of_plan = self.plan_values().iter().map(|allowed| &allowed.value);
-        let is_new = move |value: &&Arc<RequestValue>| !of_route.iter().any(|other| other.name == value.name);
-        of_route.iter().chain(of_plan.filter(is_new))
+    pub(crate) fn asked_values(&self) -> &'r [Arc<RequestValue>] {
+        &self.asked().values
     }
 
-    /// Whether there are any.
-    pub(super) fn asks_values(&self) -> bool {
-        !self.asked().values.is_empty() || !self.plan_values().is_empty()
+    /// The values to which the plan of the request's key is restricted, of those that the route asks for.
+    fn plan_values(&self) -> impl Iterator<Item = &'r AllowedValues> {
+        let plan = match self.rules.has_restricted_plans {
+            true => self.found.identity.valid_key().and_then(|key| key.plan.as_deref()),
+            false => None,
+        };
+        let plan = plan.and_then(|name| self.rules.config.plans.iter().find(|plan| plan.name == name));
+        let asked = self.asked_values();
+        let is_asked = |of: &&AllowedValues| asked.iter().any(|value| value.name == of.value.name);
+        plan.into_iter().flat_map(|plan| &plan.allow_values).filter(is_asked)
     }
 
-    /// The values to which the plan of the request's key is restricted.
-    fn plan_values(&self) -> &'r [AllowedValues] {
-        let plans = &self.rules.config.plans;
-        if !self.rules.has_restricted_plans {
-            return &[];
-        }
-        let plan = self.found.identity.valid_key().and_then(|key| key.plan.as_deref());
-        let plan = plan.and_then(|name| plans.iter().find(|plan| plan.name == name));
-        plan.map_or(&[], |plan| &plan.allow_values)
-    }
-
-    fn request_path(&self) -> RequestPath<'a> {
+    /// `query`: the fields of forms in it.
+    fn value_target(&self, query: &'a QueryFields) -> RequestTarget<'a> {
         let target = &self.found.target;
-        RequestPath { sent: target.path(), loosest: target.loosest_path() }
+        RequestTarget { sent: target.path(), loosest: target.loosest_path(), query }
     }
 
     /// Whether the body says one of these values.
@@ -143,14 +137,14 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     }
 
     fn values_of_body(&self) -> impl Iterator<Item = &'r Arc<RequestValue>> {
-        let path = self.request_path();
-        self.asked_values().filter(move |value| value.needs_body(path))
+        let target = self.value_target(QueryFields::NONE);
+        self.asked_values().iter().filter(move |value| value.needs_body(target))
     }
 
     /// Whether a body that can't be read passes, and is counted as such. `reads_costs`: whether its members say how much to
     /// reserve.
     fn counts_unreadable(&self, reads_costs: bool) -> bool {
-        let is_restricted = !self.route.allow_values.is_empty() || !self.plan_values().is_empty();
+        let is_restricted = !self.route.allow_values.is_empty() || self.plan_values().next().is_some();
         let are_counted = || {
             let mut of_body = self.values_of_body().peekable();
             of_body.peek().is_some() && of_body.all(|value| value.counts_unreadable)
@@ -181,9 +175,14 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         let is_untyped = headers.get(CONTENT_TYPE).is_none_or(HeaderValue::is_empty);
         let reading = content(headers).and_then(|kind| match kind {
             BodyContent::Multipart if forms => Err(BodyRefusal::multipart()),
-            BodyContent::Json if is_untyped && forms => Ok(BodyReading::Untyped { json }),
+            BodyContent::Json if is_untyped && forms => {
+                Ok(BodyReading::PerhapsForm { json: json.then_some(kind) })
+            }
+            BodyContent::PerhapsForm if forms => Ok(BodyReading::PerhapsForm { json: json.then_some(kind) }),
             BodyContent::Json if json => Ok(BodyReading::Json),
-            BodyContent::Form if forms => Ok(BodyReading::Form { json }),
+            BodyContent::Form | BodyContent::LatinForm if forms => {
+                Ok(BodyReading::Form { json, is_utf8: kind == BodyContent::Form })
+            }
             BodyContent::Json => Ok(BodyReading::Length),
             kind if json => Ok(BodyReading::Begin(kind)),
             _ => Ok(BodyReading::Length),
@@ -207,21 +206,25 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         inputs: &CheckInputs<'_>,
     ) -> Result<Option<Vec<u8>>, BodyRefusal> {
         let members = &self.asked().members;
+        // Many frameworks add the query to the fields of a form, unless the method is safe.
+        let query = self.found.target.query().filter(|_| !self.request().method.is_safe());
+        let query =
+            query.map_or_else(QueryFields::default, |query| QueryFields::read(self.asked_values(), query));
         let read = match self.parse(reading, received, limit) {
             Err(_) if self.counts_unreadable(checks.reads_costs) => self.unreadable()?,
             Err(refusal) => return Err(refusal),
             Ok(_) if reading == BodyReading::Unreadable => self.unreadable()?,
             Ok(ParsedBody::Json(uses)) if !uses.is_empty() => {
                 let uses = uses.into_iter().map(|members| {
-                    let values = self.read_values(ReadBody::Json(&members))?;
+                    let values = self.read_values(ReadBody::Json(&members), &query)?;
                     Ok(RequestUse { members, values })
                 });
                 ReadRequest { uses: uses.collect::<Result<_, BodyRefusal>>()? }
             }
             Ok(ParsedBody::Json(_) | ParsedBody::Nothing) => {
-                self.read_use(members.nothing(), ReadBody::Nothing)?
+                self.read_use(members.nothing(), ReadBody::Nothing, &query)?
             }
-            Ok(ParsedBody::Form(form)) => self.read_use(members.nothing(), ReadBody::Form(form))?,
+            Ok(ParsedBody::Form(form)) => self.read_use(members.nothing(), ReadBody::Form(form), &query)?,
         };
         let values = read.uses.iter().map(|of| of.values.clone()).collect();
         let _first = self.found.values.set(values);
@@ -247,37 +250,32 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
             BodyReading::Begin(kind) => kind.check(bytes, is_whole).map(|()| ParsedBody::Nothing),
             _ if !is_whole => Err(BodyRefusal::too_long(limit)),
             BodyReading::Json => members.read(bytes).map(ParsedBody::Json),
-            BodyReading::Form { json } => {
+            BodyReading::Form { json, is_utf8 } => {
                 if json {
                     BodyContent::Form.check(bytes, true)?;
                 }
-                Ok(ParsedBody::Form(Form::new(bytes)))
+                Ok(ParsedBody::Form(if is_utf8 { Form::new(bytes) } else { Form::in_latin(bytes) }))
             }
-            BodyReading::Untyped { json } => {
+            BodyReading::PerhapsForm { json } => {
                 let form = Form::new(bytes);
                 let mut fields = self.values_of_body().flat_map(|value| value.form_fields());
-                if fields.any(|name| form.field(name) != Ok(None)) {
-                    return Err(BodyRefusal::untyped());
+                if fields.any(|name| !matches!(form.field(name), Ok(None))) {
+                    return Err(BodyRefusal::perhaps_form());
                 }
-                if json { members.read(bytes).map(ParsedBody::Json) } else { Ok(ParsedBody::Nothing) }
+                match json {
+                    Some(BodyContent::Json) => members.read(bytes).map(ParsedBody::Json),
+                    Some(kind) => kind.check(bytes, true).map(|()| ParsedBody::Nothing),
+                    None => Ok(ParsedBody::Nothing),
+                }
             }
         }
     }
 
     /// The values in a `body`, with what stands for names of people that must not be stored.
-    fn read_values(&self, body: ReadBody<'_, '_>) -> Result<FoundValues, BodyRefusal> {
-        // Many frameworks add the query to the fields of a form.
-        if !self.request().method.is_safe()
-            && let Some(query) = self.found.target.query()
-        {
-            let query = Form::new(query.as_bytes());
-            let fields = self.values_of_body().filter(|value| !value.counts_unreadable);
-            let mut fields = fields.flat_map(|value| value.form_fields());
-            if let Some(name) = fields.find(|name| query.field(name) != Ok(None)) {
-                return Err(BodyRefusal::in_query(name));
-            }
-        }
-        let mut values = FoundValues::read(self.asked_values(), body, self.request_path())?;
+    fn read_values(&self, body: ReadBody<'_, '_>, query: &QueryFields) -> Result<FoundValues, BodyRefusal> {
+        let target = &self.found.target;
+        let target = RequestTarget { sent: target.path(), loosest: target.loosest_path(), query };
+        let mut values = FoundValues::read(self.asked_values(), body, target)?;
         values.conceal_names(|name| self.rules.names.pseudonym(name));
         Ok(values)
     }
@@ -286,14 +284,15 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         &self,
         members: Members<'r, 'b>,
         body: ReadBody<'_, '_>,
+        query: &QueryFields,
     ) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
-        let values = self.read_values(body)?;
+        let values = self.read_values(body, query)?;
         Ok(ReadRequest { uses: smallvec![RequestUse { members, values }] })
     }
 
     /// A request whose body can't be read, and passes.
     fn unreadable<'b>(&self) -> Result<ReadRequest<'r, 'b>, BodyRefusal> {
-        let values = FoundValues::unreadable(self.asked_values(), self.request_path())?;
+        let values = FoundValues::unreadable(self.asked_values(), self.value_target(QueryFields::NONE))?;
         Ok(ReadRequest { uses: smallvec![RequestUse { members: self.asked().members.nothing(), values }] })
     }
 
@@ -323,7 +322,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     /// One is not allowed, or the route restricts it and it is absent.
     fn check_values(&self, read: &ReadRequest<'_, '_>) -> Result<(), BodyRefusal> {
         let of_route = self.route.allow_values.iter().map(|allowed| (allowed, true));
-        let of_plan = self.plan_values().iter().map(|allowed| (allowed, false));
+        let of_plan = self.plan_values().map(|allowed| (allowed, false));
         for (allowed, is_required) in of_route.chain(of_plan) {
             let AllowedValues { value, allowed: texts } = allowed;
             for RequestUse { values, .. } in &read.uses {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::telemetry::metrics::CutOffReason;
+use crate::{request_values::BodyRefusal, telemetry::metrics::CutOffReason};
 
 /// A reply of the proxy's own.
 #[derive(Debug, Clone)]
@@ -22,6 +22,12 @@ pub struct Reply {
 }
 
 static PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+impl From<BodyRefusal> for Box<Reply> {
+    fn from(BodyRefusal { status, detail }: BodyRefusal) -> Self {
+        Self::new(Reply::problem(status, detail))
+    }
+}
 
 impl Reply {
     /// A problem without a type of its own: the status names it, `detail` explains it.

@@ -130,7 +130,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
             return Some(user.into());
         }
         let mut uses = self.found.values.get()?.iter();
-        let login = uses.find_map(FoundValues::folded_text).filter(|_| identity.user.is_none())?;
+        let login = uses.find_map(FoundValues::person).filter(|_| identity.user.is_none())?;
         self.rules.names.stored_name(login)
     }
 

@@ -163,8 +163,8 @@ pub enum RefusedBy {
 
 impl RefusedBy {
     /// A refusal by the body.
-    pub(super) fn of_body(BodyRefusal { status, detail }: BodyRefusal) -> Self {
-        Self::Body(Box::new(Reply::problem(status, detail)))
+    pub(super) fn of_body(refusal: BodyRefusal) -> Self {
+        Self::Body(refusal.into())
     }
 
     /// The reply for the client, without the quota. `outcomes`: of the enforced policies. The map `headers`, which
@@ -308,7 +308,7 @@ pub(crate) async fn admit<'r, C: StepHost<'r>>(
         caller.note_refusal(RefusedBy::BodySize, Some(context))?;
     }
     let mut delay = Duration::ZERO;
-    if !context.route.policies.is_empty() || context.asks_values() {
+    if !context.route.policies.is_empty() || !context.asked_values().is_empty() {
         let mut checks = Checks::new(&caller.inputs(), context);
         if checks.reads_request && checks.unidentified.is_none() {
             // Boxed: most requests do not need it.

@@ -5,6 +5,8 @@ use http::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 
+use memchr::memmem;
+
 use super::BodyRefusal;
 
 /// What a body is, by the header of its request.
@@ -13,6 +15,10 @@ pub enum BodyContent {
     Json,
     /// `application/x-www-form-urlencoded`.
     Form,
+    /// One in ISO 8859-1, as some libraries write them by default.
+    LatinForm,
+    /// Something that some servers take for a form.
+    PerhapsForm,
     /// `multipart/form-data` and others in parts, whose fields are not read.
     Multipart,
     /// Something else, if it does not begin as JSON does: some servers read JSON whatever its type is.
@@ -53,6 +59,11 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, BodyRefusal> {
         return Ok(BodyContent::Multipart);
     }
     let is_form = media_type == b"application/x-www-form-urlencoded";
+    let is_like_form = media_type == b"text/plain"
+        || [&b"form"[..], b"url"].iter().any(|word| memmem::find(&media_type, word).is_some());
+    if !is_form && is_like_form {
+        return Ok(BodyContent::PerhapsForm);
+    }
     // RFC 6839, 3.1
     if !is_form && media_type != b"application/json" && !media_type.ends_with(b"+json") {
         return Ok(BodyContent::Other);
@@ -60,11 +71,14 @@ pub fn content(headers: &HeaderMap) -> Result<BodyContent, BodyRefusal> {
     let charset = |part: &[u8]| {
         let mut sides = part.splitn(2, |byte| *byte == b'=').map(<[u8]>::trim_ascii);
         let (name, value) = (sides.next()?.to_ascii_lowercase(), sides.next()?);
-        // `charset*` is another way to write it (RFC 8187).
-        (name.strip_suffix(b"*").unwrap_or(&name) == b"charset").then(|| value.to_ascii_lowercase())
+        // `charset*` and `charset*0` are other ways to write it (RFC 8187, RFC 2231).
+        (name.split(|byte| *byte == b'*').next() == Some(&b"charset"[..])).then(|| value.to_ascii_lowercase())
     };
-    let is_utf8 = |charset: Vec<u8>| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8");
-    match parts.filter_map(charset).all(is_utf8) {
+    let is_utf8 = |charset: &Vec<u8>| matches!(&**charset, b"utf-8" | b"\"utf-8\"" | b"utf8");
+    let charsets: Vec<Vec<u8>> = parts.filter_map(charset).collect();
+    let is_latin = |charset: &Vec<u8>| matches!(&**charset, b"iso-8859-1" | b"us-ascii");
+    match charsets.iter().all(is_utf8) {
+        false if is_form && charsets.iter().all(is_latin) => Ok(BodyContent::LatinForm),
         true if is_form => Ok(BodyContent::Form),
         true => Ok(BodyContent::Json),
         false => Err(BodyRefusal::unsupported("is not UTF-8, by its content type")),

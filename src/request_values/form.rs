@@ -20,11 +20,19 @@ const MAX_FIELDS: usize = 10_000;
 
 /// A form.
 #[derive(Clone, Copy)]
-pub struct Form<'b>(&'b [u8]);
+pub struct Form<'b> {
+    body: &'b [u8],
+    is_utf8: bool,
+}
 
 impl<'b> Form<'b> {
     pub fn new(body: &'b [u8]) -> Self {
-        Self(body)
+        Self { body, is_utf8: true }
+    }
+
+    /// One in ISO 8859-1, of which only ASCII is read.
+    pub fn in_latin(body: &'b [u8]) -> Self {
+        Self { body, is_utf8: false }
     }
 
     /// The field of this name. `None`: it is not there.
@@ -34,7 +42,7 @@ impl<'b> Form<'b> {
     pub fn field(&self, asked: &str) -> Result<Option<CompactString>, BodyRefusal> {
         let asked_parts = parts(asked.as_bytes());
         let (mut found, mut fields) = (None, 0);
-        for pair in self.0.split(|byte| *byte == b'&') {
+        for pair in self.body.split(|byte| *byte == b'&') {
             for (nth, piece) in pair.split(|byte| *byte == b';').enumerate() {
                 fields += 1;
                 if fields > MAX_FIELDS {
@@ -42,7 +50,12 @@ impl<'b> Form<'b> {
                         "is a form of more than {MAX_FIELDS} fields"
                     )));
                 }
-                let name = decoded_name(&piece[..name_length(piece)]);
+                let name = &piece[..name_length(piece)];
+                if !is_well_encoded(name) {
+                    let what = format!("has a field {} with a `%` that encodes nothing", shown(name));
+                    return Err(BodyRefusal::malformed(what));
+                }
+                let name = decoded_name(name);
                 if *name != *asked.as_bytes() {
                     if is_taken_for(&name, asked, &asked_parts) {
                         let what =
@@ -63,7 +76,8 @@ impl<'b> Form<'b> {
         if !is_well_encoded(value) {
             return Err(unreadable());
         }
-        String::from_utf8(decoded(value).into_owned()).map(|text| Some(text.into())).map_err(|_| unreadable())
+        let text = String::from_utf8(decoded(value).into_owned()).map_err(|_| unreadable())?;
+        if self.is_utf8 || text.is_ascii() { Ok(Some(text.into())) } else { Err(unreadable()) }
     }
 }
 
@@ -113,6 +127,8 @@ fn parts(name: &[u8]) -> Vec<Vec<u8>> {
 /// A name with an underscore for each character that PHP takes for one.
 fn plain(name: &[u8]) -> Vec<u8> {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
+    // Spring marks fields that are left out by an exclamation mark.
+    let name = name.strip_prefix(b"!").unwrap_or(name);
     let plain = |byte: &u8| if matches!(byte, b' ' | b'.' | b'[' | b']') { b'_' } else { *byte };
     name.iter().map(plain).collect()
 }
@@ -175,6 +191,8 @@ mod tests {
             "username%00x=ann",
             "ｕsername=ann",
             "[username]=ann",
+            "!username=ann",
+            "%u0075sername=ann",
             "username]=ann",
             "%20%09username=ann",
             "a=1;username=bob",

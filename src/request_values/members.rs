@@ -93,7 +93,7 @@ impl AskedMembers {
     }
 
     fn read_value<'b>(&self, text: &'b str) -> Result<Members<'_, 'b>, BodyRefusal> {
-        let mut members = Members { asked: self, values: vec![None; self.paths.len()] };
+        let mut members = self.nothing();
         self.read_level(text, PathTree::ROOT, &mut members.values)?;
         Ok(members)
     }
@@ -145,9 +145,11 @@ pub(super) fn shown(name: &[u8]) -> String {
     format!("`{}{dots}`", begin.escape_debug())
 }
 
-/// The asked name for which some parsers take `name`: the names differ in case or in Unicode's compatibility alone. `asked`: each
-/// name, and what it is folded.
+/// The asked name for which some parsers take `name`: the names differ in case, in Unicode's compatibility, in blanks around them, or
+/// in what follows a NUL, where strings of C end. `asked`: each name, and what it is folded.
 fn alike_to<'a>(name: &[u8], asked: impl Iterator<Item = (&'a str, &'a str)>) -> Option<&'a str> {
+    let whole = name;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
     let mut folded_name = None;
     let mut is_alike = |asked: &str, folded_asked: &str| {
         if name.is_ascii() && asked.is_ascii() {
@@ -158,13 +160,14 @@ fn alike_to<'a>(name: &[u8], asked: impl Iterator<Item = (&'a str, &'a str)>) ->
             && folded_name.get_or_insert_with(|| str::from_utf8(name).map(folded).ok()).as_deref()
                 == Some(folded_asked)
     };
-    let mut others = asked.filter(|(asked, _)| name != asked.as_bytes());
+    let mut others = asked.filter(|(asked, _)| whole != asked.as_bytes());
     others.find(|(asked, folded)| is_alike(asked, folded)).map(|(asked, _)| asked)
 }
 
 /// Whether `name` is `asked`, or some parsers take it for that.
 pub(super) fn is_alike(name: &[u8], asked: &str) -> bool {
-    name == asked.as_bytes() || alike_to(name, [(asked, &*folded(asked))].into_iter()).is_some()
+    let folded = if name.is_ascii() && asked.is_ascii() { String::new() } else { folded(asked) };
+    name == asked.as_bytes() || alike_to(name, [(asked, &*folded)].into_iter()).is_some()
 }
 
 /// By NFKC, and in both cases: `ı` is an i in upper case alone, and `İ` has a dot of its own in lower case.

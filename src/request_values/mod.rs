@@ -22,8 +22,8 @@ pub use content::{BodyContent, MAX_BLANKS, content, is_before_json};
 pub use form::Form;
 pub use members::{AskedMembers, JsonMember, Members};
 pub use value::{
-    FoundValue, FoundValues, OTHER_GROUP, PathSource, ReadBody, RequestPath, RequestValue, SourcePlace,
-    TextPattern, ValueGroup, ValueSource,
+    FoundValue, FoundValues, OTHER_GROUP, PathSource, QueryFields, ReadBody, RequestTarget, RequestValue,
+    SourcePlace, TextPattern, ValueGroup, ValueSource,
 };
 
 use http::StatusCode;
@@ -75,9 +75,12 @@ impl BodyRefusal {
         Self { status: StatusCode::FORBIDDEN, detail }
     }
 
-    /// A body that may be a form or JSON, and has no content type.
-    pub fn untyped() -> Self {
-        Self::unsupported("has no content type, and servers may read it in several ways")
+    /// A body that may be a form, by a type that does not say so.
+    pub fn perhaps_form() -> Self {
+        Self::unsupported(
+            "has a content type by which servers may read it in several ways: send \
+             `content-type: application/x-www-form-urlencoded`",
+        )
     }
 
     /// A batch with several values under a limit that counts different ones.
@@ -87,7 +90,9 @@ impl BodyRefusal {
 
     /// A field of a form that is in the query, too.
     pub fn in_query(name: &str) -> Self {
-        Self::unclear(format!("The query has `{name}`, which some servers take for the field of the form."))
+        Self::unclear(format!(
+            "The query has `{name}`, which some servers take for the field of the form, which is another one."
+        ))
     }
 
     /// A form in parts, whose fields are not read.

@@ -3,8 +3,11 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use compact_str::CompactString;
-use icu_normalizer::ComposingNormalizerBorrowed;
-use icu_properties::{CodePointMapData, props::GeneralCategory};
+use icu_normalizer::DecomposingNormalizerBorrowed;
+use icu_properties::{
+    CodePointMapData, CodePointSetData,
+    props::{DefaultIgnorableCodePoint, GeneralCategory},
+};
 use percent_encoding::percent_decode_str;
 use regex::Regex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -181,7 +184,7 @@ impl PathSource {
     ///
     /// # Errors
     /// It can be read in several ways, or is not UTF-8.
-    fn find(&self, path: RequestPath<'_>) -> Result<Option<CompactString>, BodyRefusal> {
+    fn find(&self, path: RequestTarget<'_>) -> Result<Option<CompactString>, BodyRefusal> {
         let [sent, loosest] = [self.find_in(path.sent)?, self.find_in(path.loosest)?];
         match (sent, loosest) {
             (Some(sent), Some(loosest)) if sent != loosest => Err(self.unclear()),
@@ -217,11 +220,32 @@ fn compiled(expression: &str) -> Result<Regex, &'static str> {
     Regex::new(&format!("^(?:{expression})$")).map_err(|_| "is too long")
 }
 
-/// The path of a request, percent-encoded: as it was sent, and in the loosest interpretation.
+/// The target of a request: its path, percent-encoded, as it was sent and in the loosest interpretation; and fields of forms in
+/// its query.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestPath<'a> {
+pub struct RequestTarget<'a> {
     pub sent: &'a str,
     pub loosest: &'a str,
+    pub query: &'a QueryFields,
+}
+
+/// Fields of forms in the query, by name: many frameworks add them to those of the body.
+#[derive(Debug, Default)]
+pub struct QueryFields(Vec<(String, Result<Option<CompactString>, BodyRefusal>)>);
+
+impl QueryFields {
+    pub const NONE: &'static Self = &Self(Vec::new());
+
+    /// Reads the fields of these `values`.
+    pub fn read<'v>(values: impl IntoIterator<Item = &'v Arc<RequestValue>>, query: &str) -> Self {
+        let form = Form::new(query.as_bytes());
+        let names = values.into_iter().flat_map(|value| value.form_fields());
+        Self(names.map(|name| (name.to_owned(), form.field(name))).collect())
+    }
+
+    fn get(&self, name: &str) -> Result<Option<CompactString>, BodyRefusal> {
+        self.0.iter().find(|(of, _)| of == name).map_or(Ok(None), |(_, found)| found.clone())
+    }
 }
 
 /// What of a request's body is read.
@@ -270,7 +294,7 @@ const MAX_VALUE: usize = 1_024;
 
 impl RequestValue {
     /// Whether the body says what it is: `path` does not.
-    pub fn needs_body(&self, path: RequestPath<'_>) -> bool {
+    pub fn needs_body(&self, path: RequestTarget<'_>) -> bool {
         let first = self.from.iter().find(|source| match &source.place {
             SourcePlace::Path(place) => place.find(path) != Ok(None),
             SourcePlace::Json(_) | SourcePlace::Form(_) => true,
@@ -286,6 +310,11 @@ impl RequestValue {
         })
     }
 
+    /// Whether its texts are taken for names of people: they are folded, and have no groups.
+    fn names_people(&self) -> bool {
+        self.fold && self.groups.is_empty()
+    }
+
     /// The members of JSON that [`FoundValues::read`] asks for.
     pub fn paths(&self) -> impl Iterator<Item = &JsonPath> {
         self.from.iter().flat_map(|source| {
@@ -297,14 +326,20 @@ impl RequestValue {
         })
     }
 
-    fn read(&self, body: ReadBody<'_, '_>, path: RequestPath<'_>) -> Result<FoundValue, BodyRefusal> {
+    fn read(&self, body: ReadBody<'_, '_>, path: RequestTarget<'_>) -> Result<FoundValue, BodyRefusal> {
         for source in &self.from {
             let found = match (&source.place, body) {
                 (SourcePlace::Path(place), _) => place.find(path)?,
                 (SourcePlace::Json(place), ReadBody::Json(members)) if source.is_met(members)? => {
                     members.get(place).map(|member| member.text(place)).transpose()?
                 }
-                (SourcePlace::Form(name), ReadBody::Form(form)) => form.field(name)?,
+                (SourcePlace::Form(name), body) => {
+                    let in_body = if let ReadBody::Form(form) = body { form.field(name)? } else { None };
+                    match (in_body, path.query.get(name)?) {
+                        (Some(one), Some(other)) if one != other => return Err(BodyRefusal::in_query(name)),
+                        (one, other) => one.or(other),
+                    }
+                }
                 _ => None,
             };
             if found.as_ref().is_some_and(|text| text.len() > MAX_VALUE) {
@@ -319,21 +354,29 @@ impl RequestValue {
         Ok(FoundValue::Absent)
     }
 
-    /// `text` as it is compared. With `fold`, blanks around it are left out, and characters that nobody sees anywhere.
+    /// `text` as it is compared. With `fold`, letters have no case and no accents, and characters that can't be seen are left out,
+    /// as in names that databases take for the same.
     pub fn folded(&self, text: &str) -> CompactString {
         if !self.fold {
             return text.into();
         }
-        let nfkc = ComposingNormalizerBorrowed::new_nfkc();
-        let categories = CodePointMapData::<GeneralCategory>::new();
+        let nfkd = DecomposingNormalizerBorrowed::new_nfkd();
+        let (categories, ignorable) = (
+            CodePointMapData::<GeneralCategory>::new(),
+            CodePointSetData::new::<DefaultIgnorableCodePoint>(),
+        );
         let is_seen = |letter: &char| {
             let category = categories.get(*letter);
-            !matches!(category, GeneralCategory::Control | GeneralCategory::Format)
+            !matches!(
+                category,
+                GeneralCategory::Control | GeneralCategory::Format | GeneralCategory::NonspacingMark
+            ) && !ignorable.contains(*letter)
         };
-        let upper = nfkc.normalize(text).to_uppercase();
+        let upper = nfkd.normalize(text).to_uppercase();
         // Letter by letter: a sigma at the end of a word is the same letter.
-        let lower: String = upper.chars().filter(is_seen).flat_map(char::to_lowercase).collect();
-        nfkc.normalize(lower.trim()).into()
+        let lower: String = upper.chars().flat_map(char::to_lowercase).collect();
+        let plain: String = nfkd.normalize(&lower).chars().filter(is_seen).collect();
+        plain.trim().into()
     }
 
     /// The group of a text in a log: itself, if it is a group already. `None`: nobody knows.
@@ -390,7 +433,7 @@ impl FoundValues {
     pub fn read<'v>(
         values: impl IntoIterator<Item = &'v Arc<RequestValue>>,
         body: ReadBody<'_, '_>,
-        path: RequestPath<'_>,
+        path: RequestTarget<'_>,
     ) -> Result<Self, BodyRefusal> {
         Self::with(values, |value| value.read(body, path))
     }
@@ -401,7 +444,7 @@ impl FoundValues {
     /// One in its path can't be read either.
     pub fn unreadable<'v>(
         values: impl IntoIterator<Item = &'v Arc<RequestValue>>,
-        path: RequestPath<'_>,
+        path: RequestTarget<'_>,
     ) -> Result<Self, BodyRefusal> {
         Self::with(values, |value| match value.needs_body(path) {
             true => Ok(FoundValue::Unreadable),
@@ -429,18 +472,18 @@ impl FoundValues {
         Self(values.into_iter().map(named).collect())
     }
 
-    /// Sets what stands for names of people in keys and in logs: for folded texts of values without groups.
+    /// Sets what stands for names of people in keys and in logs.
     pub fn conceal_names(&mut self, pseudonym: impl Fn(&str) -> Option<CompactString>) {
         for of in &mut self.0 {
-            if of.value.fold && of.value.groups.is_empty() {
+            if of.value.names_people() {
                 of.pseudonym = of.found.text().and_then(&pseudonym);
             }
         }
     }
 
-    /// The first text that is folded, as names of people are.
-    pub fn folded_text(&self) -> Option<&str> {
-        self.0.iter().filter(|of| of.value.fold).find_map(|of| of.found.text())
+    /// The first name of a person.
+    pub fn person(&self) -> Option<&str> {
+        self.0.iter().filter(|of| of.value.names_people()).find_map(|of| of.found.text())
     }
 
     /// The value of this name.

@@ -47,6 +47,24 @@ pub(in crate::config) fn report_in_choice(item: Cursor<'_>, key: &KeyRecipe) {
     }
 }
 
+/// Reports values that plans restrict, and that no route reads. `plans`: the setting.
+pub(in crate::config) fn report_unread_of_plans(plans: Cursor<'_>, config: &Config) {
+    let of_policies = config.routes.iter().flat_map(Route::all_policies);
+    let of_policies = of_policies.filter_map(|index| config.policies.get(index));
+    let counted = of_policies.flat_map(|policy| policy.value_names());
+    let restricted = config.routes.iter().flat_map(|route| &route.allow_values).map(|of| &*of.value.name);
+    let read: Vec<&str> = counted.chain(restricted).collect();
+    for (plan, of) in config.plans.iter().flat_map(|plan| plan.allow_values.iter().map(move |of| (plan, of)))
+    {
+        let name = &of.value.name;
+        let at = plans.entry(&plan.name).and_then(|plan| plan.entry("allow_values")?.entry(name));
+        if let Some(at) = at.filter(|_| !read.contains(&&**name)) {
+            let help = format!("a plan restricts it on routes with a policy whose `key` has `value:{name}`");
+            at.report(format!("no route reads `{name}`, so this would never apply"), help);
+        }
+    }
+}
+
 /// Reports placeholders of values that no policy of their route reads. `list`: the routes.
 pub(in crate::config) fn report_unknown_placeholders(list: Cursor<'_>, config: &Config) {
     for (item, route) in list.list().unwrap_or_default().into_iter().zip(&config.routes) {

@@ -533,8 +533,8 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> StepHost<'r> for Replayed<'_, 'r
             Some(Some(text)) => FoundValue::Text(text.clone()),
             Some(None) | None => FoundValue::Absent,
         };
-        let values = FoundValues::known(context.asked_values().map(|of| (Arc::clone(of), found(of))));
-        let are_known = context.asked_values().all(|value| logged.contains_key(&value.name));
+        let values = FoundValues::known(context.asked_values().iter().map(|of| (Arc::clone(of), found(of))));
+        let are_known = context.asked_values().iter().all(|value| logged.contains_key(&value.name));
         context.complete_by_log(checks, values, are_known, &self.inputs())
     }
 

@@ -40,6 +40,7 @@ fn a_body_is_json_by_its_type_or_without_one() {
         &[(TYPE, "application/x-www-form-urlencoded x")],
         &[(TYPE, "application/json; charset =utf-16")],
         &[(TYPE, "application/json; charset*=utf-8''utf-7")],
+        &[(TYPE, "application/json; charset*0=utf-7")],
         &[(CODING, "gzip")],
         &[(CODING, "identity, br")],
         &[(CODING, "identity"), (CODING, "deflate"), (TYPE, "text/plain")],
@@ -51,7 +52,9 @@ fn a_body_is_json_by_its_type_or_without_one() {
 #[test]
 fn json_under_another_type_is_refused() {
     for (media_type, kind) in [
-        ("text/plain", BodyContent::Other),
+        ("text/plain", BodyContent::PerhapsForm),
+        ("application/x-www-form-urlencoded-x", BodyContent::PerhapsForm),
+        ("application/x-www-form-urlencoded; charset=iso-8859-1", BodyContent::LatinForm),
         ("application/jsonp", BodyContent::Other),
         ("multipart/form-data; boundary=a", BodyContent::Multipart),
         ("application/x-www-form-urlencoded", BodyContent::Form),

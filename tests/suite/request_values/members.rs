@@ -80,6 +80,9 @@ fn a_name_that_some_take_for_an_asked_one_is_refused() {
         "maX_toKens",
         "max_to\u{212a}ens",
         "Params",
+        " stream",
+        "stream\\t",
+        "max_tokens\\u0000x",
     ] {
         let (status, detail) = refused(format!("{{\"{name}\":5}}"));
         assert!(status == 400 && detail.contains("which some servers take for `"), "{name}: {detail}");

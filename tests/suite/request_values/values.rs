@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tollgate::{
     config::{self, Config, SystemLookup},
-    request_values::{AskedMembers, Form, FoundValue, FoundValues, ReadBody, RequestPath, RequestValue},
+    request_values::{
+        AskedMembers, Form, FoundValue, FoundValues, QueryFields, ReadBody, RequestTarget, RequestValue,
+    },
 };
 
 /// The value that this line configures.
@@ -16,7 +18,7 @@ fn value(line: &str) -> Arc<RequestValue> {
 
 /// What it is in a request, or the status of the refusal.
 fn found(value: &Arc<RequestValue>, body: ReadBody<'_, '_>, path: &str) -> Result<Option<String>, u16> {
-    let path = RequestPath { sent: path, loosest: path };
+    let path = RequestTarget { sent: path, loosest: path, query: QueryFields::NONE };
     let found = FoundValues::read([value], body, path).map_err(|refusal| refusal.status.as_u16())?;
     Ok(match found.get("v") {
         FoundValue::Absent => None,
@@ -131,6 +133,7 @@ fn folded_texts_are_one() {
         "strasse",
         "root\\u0000",
         "\\u200bro\\u00adot\\ufeff",
+        "ro\u{301}ót\u{fe0f}",
     ] {
         let body = format!(r#"{{"login":"{text}"}}"#);
         assert_eq!(in_json(&login, &body), Ok(Some("admins".to_owned())), "{text}");
@@ -166,7 +169,7 @@ fn a_part_of_the_path_is_a_value() {
         assert_eq!(in_path(&model, path), Err(400), "{path}");
     }
     let both = |sent, loosest| {
-        let path = RequestPath { sent, loosest };
+        let path = RequestTarget { sent, loosest, query: QueryFields::NONE };
         FoundValues::read([&model], ReadBody::Nothing, path)
             .map(|found| found.key_text("v").map(str::to_owned))
             .ok()
@@ -190,7 +193,16 @@ fn the_first_place_that_has_it_counts() {
     let form = |body: &'static str| found(&model, ReadBody::Form(Form::new(body.as_bytes())), "/models/a");
     assert_eq!(form("model=b"), Ok(Some("b".to_owned())));
     assert_eq!(form("model="), Ok(Some("a".to_owned())));
-    let at = |path| RequestPath { sent: path, loosest: path };
+    let at = |path| RequestTarget { sent: path, loosest: path, query: QueryFields::NONE };
+    let query = QueryFields::read([&model], "a=1&model=c");
+    let in_query = |body| {
+        let target = RequestTarget { sent: "/", loosest: "/", query: &query };
+        let found = FoundValues::read([&model], body, target);
+        found.map(|found| found.key_text("v").map(str::to_owned)).ok()
+    };
+    assert_eq!(in_query(ReadBody::Nothing), Some(Some("c".to_owned())));
+    assert_eq!(in_query(ReadBody::Form(Form::new(b"model=c"))), Some(Some("c".to_owned())));
+    assert_eq!(in_query(ReadBody::Form(Form::new(b"model=b"))), None);
     assert!(model.needs_body(at("/models/a")));
     let path_first = value("[{ path: \"/models/{model}\" }, { json: model }]");
     assert!(!path_first.needs_body(at("/models/a")) && path_first.needs_body(at("/models")));
