@@ -351,7 +351,7 @@ impl<'a> Checks<'a> {
     fn reserve(&mut self, read: &ReadRequest<'_, '_>, uses: &[Uses], length: u64) -> Result<(), BodyRefusal> {
         self.request_bytes = Some(length);
         let mut bounds = SmallVec::<[Option<u64>; 2]>::new();
-        let (mut policy, mut each) = (None, Vec::new());
+        let (mut policy, mut each) = (None, SmallVec::<[AskedUnits; 1]>::new());
         for ((check, variant), of_check) in self.checks.iter_mut().zip(&self.variants).zip(uses) {
             let Some(cost) = check.policy.cost.of_response() else { continue };
             let Reserve { max, prompt, .. } = &cost.reserve;

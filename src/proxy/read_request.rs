@@ -126,7 +126,10 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     }
 
     /// `query`: the fields of forms in it.
-    fn value_target(&self, query: &'a QueryFields) -> RequestTarget<'a> {
+    fn value_target<'q>(&self, query: &'q QueryFields) -> RequestTarget<'q>
+    where
+        'a: 'q,
+    {
         let target = &self.found.target;
         RequestTarget { sent: target.path(), loosest: target.loosest_path(), query }
     }
@@ -273,9 +276,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
 
     /// The values in a `body`, with what stands for names of people that must not be stored.
     fn read_values(&self, body: ReadBody<'_, '_>, query: &QueryFields) -> Result<FoundValues, BodyRefusal> {
-        let target = &self.found.target;
-        let target = RequestTarget { sent: target.path(), loosest: target.loosest_path(), query };
-        let mut values = FoundValues::read(self.asked_values(), body, target)?;
+        let mut values = FoundValues::read(self.asked_values(), body, self.value_target(query))?;
         values.conceal_names(|name| self.rules.names.pseudonym(name));
         Ok(values)
     }

@@ -40,6 +40,10 @@ impl<'b> Form<'b> {
     /// # Errors
     /// It, or a name like it, comes several times, or servers may read it in several ways.
     pub fn field(&self, asked: &str) -> Result<Option<CompactString>, BodyRefusal> {
+        // Strings of C end there.
+        if self.body.contains(&0) {
+            return Err(BodyRefusal::malformed("has a NUL"));
+        }
         let asked_parts = parts(asked.as_bytes());
         let (mut found, mut fields) = (None, 0);
         for pair in self.body.split(|byte| *byte == b'&') {
@@ -108,7 +112,8 @@ fn is_taken_for(name: &[u8], asked: &str, asked_parts: &[Vec<u8>]) -> bool {
         return false;
     }
     let of_name = parts(name);
-    let begins_alike = of_name.len() >= asked_parts.len()
+    // One of the two is within the other, or in its place.
+    let begins_alike = !of_name.is_empty()
         && of_name.iter().zip(asked_parts).all(|(part, asked)| is_alike_part(part, asked));
     begins_alike || is_alike_part(&plain(name), &plain(asked.as_bytes()))
 }
@@ -191,6 +196,7 @@ mod tests {
             "username%00x=ann",
             "ｕsername=ann",
             "[username]=ann",
+            "a\0=1&username=ann",
             "!username=ann",
             "%u0075sername=ann",
             "username]=ann",
@@ -207,9 +213,16 @@ mod tests {
         assert!(field(&format!("username%00{}=ann", "a".repeat(2_000)), "username").is_err());
         assert!(field(&"a&".repeat(10_001), "username").is_err());
         assert!(field("user[name=ann", "user_name").is_err());
-        for name in
-            ["user[login]x", "user[login][]", "[user][login]", "user[login]]", "user[[login]", "user]login]"]
-        {
+        for name in [
+            "user",
+            "user[]",
+            "user[login]x",
+            "user[login][]",
+            "[user][login]",
+            "user[login]]",
+            "user[[login]",
+            "user]login]",
+        ] {
             assert!(field(&format!("{name}=ann"), "user[login]").is_err(), "{name}");
         }
         assert!(field("user_name=ann", "user.name").is_err());

@@ -91,7 +91,7 @@ impl TextPattern {
     /// It is too long.
     pub fn new(written: &str) -> Result<Self, &'static str> {
         let any: Vec<String> = written.split('*').map(regex::escape).collect();
-        Ok(Self { written: written.to_owned(), regex: compiled(&any.join("[\\s\\S]*"))? })
+        Ok(Self { written: written.to_owned(), regex: compiled(&any.join("(?s:.*)"))? })
     }
 
     /// As the configuration has it.
@@ -138,11 +138,13 @@ impl PathSource {
             return Err(FORM);
         }
         let (path, end) = match written.strip_suffix('*') {
-            Some(path) => (path, "[\\s\\S]*"),
+            Some(path) => (path, "(?s:.*)"),
             None => (written, "/?"),
         };
         let mut pieces = path.split('{');
-        let mut shortest = regex::escape(pieces.next().unwrap_or_default());
+        // Case is ignored by lower case on both sides: the crate is built without the tables for it.
+        let escaped = |literal: &str| regex::escape(&literal.to_ascii_lowercase());
+        let mut shortest = escaped(pieces.next().unwrap_or_default());
         let mut longest = shortest.clone();
         let mut names = Vec::new();
         for piece in pieces {
@@ -153,7 +155,7 @@ impl PathSource {
                 return Err(FORM);
             }
             names.push(placeholder);
-            let literal = regex::escape(literal);
+            let literal = escaped(literal);
             shortest += &format!("(?P<{0}>[^/]+?){literal}", group_name(names.len()));
             longest += &format!("(?P<{0}>[^/]+){literal}", group_name(names.len()));
         }
@@ -176,7 +178,7 @@ impl PathSource {
             return Err(FORM);
         }
         let named = |text: &str| text.replace(&format!("<{}>", group_name(nth + 1)), "<value>");
-        let whole = |text: &str| compiled(&format!("(?i:{}{end})", named(text)));
+        let whole = |text: &str| compiled(&format!("{}{end}", named(text)));
         Ok(Self { written: written.to_owned(), expressions: [whole(&shortest)?, whole(&longest)?] })
     }
 
@@ -194,14 +196,13 @@ impl PathSource {
 
     /// The value in `path`, which is percent-encoded.
     fn find_in(&self, path: &str) -> Result<Option<CompactString>, BodyRefusal> {
-        let [shortest, longest] = self
-            .expressions
-            .each_ref()
-            .map(|regex| regex.captures(path).and_then(|found| found.name("value")).map(|of| of.as_str()));
+        let lower = path.to_ascii_lowercase();
+        let value = |regex: &Regex| Some(regex.captures(&lower)?.name("value")?.range());
+        let [shortest, longest] = self.expressions.each_ref().map(value);
         if shortest != longest {
             return Err(self.unclear());
         }
-        let Some(encoded) = shortest else { return Ok(None) };
+        let Some(encoded) = shortest.and_then(|range| path.get(range)) else { return Ok(None) };
         let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| self.unclear())?;
         Ok(Some(decoded.into()))
     }

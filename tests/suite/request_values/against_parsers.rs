@@ -1,9 +1,9 @@
 //! Hostile bodies, read by the JSON parsers of other languages: where one takes a body, its values are ours, or we have refused
-//! the body. `TOLLGATE_TEST_ROUNDS=50` for 100,000 bodies, `TOLLGATE_TEST_SEED=7` for another seed. Go, PHP and Ruby take
-//! part where they are installed.
+//! the body. `TOLLGATE_TEST_ROUNDS=50` for 100,000 bodies, `TOLLGATE_TEST_SEED=7` for another seed. Go, PHP, Ruby, Perl and pydantic
+//! take part where they are installed.
 
 use std::{
-    env,
+    env, fs,
     io::Write,
     process::{Command, Stdio},
     thread,
@@ -19,8 +19,9 @@ const BODIES: usize = 2_000;
 const PATHS: [&str; 5] = ["stream", "max_tokens", "model", "stream_options.include_usage", "params.name"];
 
 /// Each reads lines of base64, and writes a line for each: the values at [`PATHS`], of each element of an array, or `error`.
-const PARSERS: [(&str, &[&str]); 6] = [
+const PARSERS: [(&str, &[&str]); 7] = [
     ("python3", &["-c", PYTHON]),
+    ("python3", &["-c", PYTHON, "pydantic_core"]),
     ("node", &["-e", NODE]),
     ("jq", &["-R", "-r", "--unbuffered", JQ]),
     ("php", &["-r", PHP]),
@@ -29,7 +30,8 @@ const PARSERS: [(&str, &[&str]); 6] = [
 ];
 
 const PYTHON: &str = r#"
-import base64, json, sys
+import base64, importlib, json, sys
+loads = json.loads if len(sys.argv) < 2 else importlib.import_module(sys.argv[1]).from_json
 PATHS = ["stream", "max_tokens", "model", "stream_options.include_usage", "params.name"]
 def shown(value):
     if value is None: return "-"
@@ -46,7 +48,7 @@ def at(value, path):
     return shown(value)
 for line in sys.stdin:
     try:
-        whole = json.loads(base64.b64decode(line))
+        whole = loads(base64.b64decode(line))
     except Exception:
         print("error")
         continue
@@ -174,8 +176,57 @@ while (my $line = <STDIN>) {
 }
 "#;
 
+/// Into a struct, whose fields Go finds in any case.
+const GO: &str = r#"
+package main
+
+import ("bufio"; "bytes"; "encoding/base64"; "encoding/json"; "fmt"; "math"; "os"; "strings")
+
+type request struct {
+	Stream any `json:"stream"`
+	MaxTokens any `json:"max_tokens"`
+	Model any `json:"model"`
+	StreamOptions struct { IncludeUsage any `json:"include_usage"` } `json:"stream_options"`
+	Params struct { Name any `json:"name"` } `json:"params"`
+}
+
+func shown(value any) string {
+	switch value := value.(type) {
+	case nil: return "-"
+	case bool: return fmt.Sprint(value)
+	case float64:
+		if value != math.Floor(value) || math.IsInf(value, 0) { return "f" }
+		if value < 0 { return "neg" }
+		if value > 1<<53 - 1 { return "big" }
+		return fmt.Sprint(int64(value))
+	case string: return "s:" + base64.StdEncoding.EncodeToString([]byte(value))
+	}
+	return "o"
+}
+
+func main() {
+	lines := bufio.NewReaderSize(os.Stdin, 1 << 20)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil { return }
+		body, _ := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
+		all := make([]request, 1)
+		if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) { all = nil; err = json.Unmarshal(body, &all) } else { err = json.Unmarshal(body, &all[0]) }
+		if err != nil { fmt.Println("error"); continue }
+		var out []string
+		for _, one := range all {
+			values := []any{one.Stream, one.MaxTokens, one.Model, one.StreamOptions.IncludeUsage, one.Params.Name}
+			var row []string
+			for _, value := range values { row = append(row, shown(value)) }
+			out = append(out, strings.Join(row, ","))
+		}
+		fmt.Println(strings.Join(out, "|"))
+	}
+}
+"#;
+
 /// What a parser that is not installed would say.
-fn read_by((program, arguments): (&str, &[&str]), bodies: &[Vec<u8>]) -> Option<Vec<String>> {
+pub(super) fn read_by((program, arguments): (&str, &[&str]), bodies: &[Vec<u8>]) -> Option<Vec<String>> {
     let mut command = Command::new(program);
     let child =
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -353,6 +404,10 @@ fn what_a_parser_takes_is_what_is_read_or_it_is_refused() {
     let rounds = number("TOLLGATE_TEST_ROUNDS").unwrap_or(1) as usize;
     let mut rng = Rng::with_seed(number("TOLLGATE_TEST_SEED").unwrap_or(1));
     let asked = asking(&PATHS);
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("main.go");
+    fs::write(&program, GO).unwrap();
+    let go = ["run", program.to_str().unwrap()];
     let (mut compared, mut taken) = (0, 0);
     for _ in 0..rounds {
         let bodies: Vec<Vec<u8>> = (0..BODIES).map(|_| hostile(&mut rng)).collect();
@@ -367,8 +422,8 @@ fn what_a_parser_takes_is_what_is_read_or_it_is_refused() {
             })
             .collect();
         taken += ours.iter().flatten().count();
-        let said: Vec<_> =
-            PARSERS.iter().filter_map(|parser| Some((parser.0, read_by(*parser, &bodies)?))).collect();
+        let parsers = PARSERS.into_iter().chain([("go", &go[..])]);
+        let said: Vec<_> = parsers.filter_map(|parser| Some((parser.0, read_by(parser, &bodies)?))).collect();
         let names: Vec<_> = said.iter().map(|(name, _)| *name).collect();
         assert!(["python3", "node", "jq"].iter().all(|name| names.contains(name)), "{names:?}");
         for (parser, lines) in &said {

@@ -4,6 +4,7 @@ mod against_parsers;
 mod ask_for_usage;
 mod bounds;
 mod content;
+mod forms_against_parsers;
 mod members;
 mod values;
 
