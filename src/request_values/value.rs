@@ -511,3 +511,21 @@ impl FoundValues {
         self.0.iter().find(|of| of.value.name == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests' dependencies switch the tables of Unicode on, and the binary that users get has none: there, such an expression would
+    /// be refused.
+    #[test]
+    fn expressions_need_no_tables_of_unicode() {
+        let pattern = TextPattern::new("gpt-4o*-Mini é").unwrap();
+        let path = PathSource::parse("/v1/{a}/Models/{model}:*", "model").unwrap();
+        for regex in path.expressions.iter().chain([&pattern.regex]) {
+            for needs_tables in ["\\s", "\\S", "\\d", "\\w", "\\b", "\\p", "(?i", "[[:"] {
+                assert!(!regex.as_str().contains(needs_tables), "{regex}");
+            }
+        }
+    }
+}

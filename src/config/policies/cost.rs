@@ -154,7 +154,7 @@ impl ResponseCost {
     }
 }
 
-/// The default of `max_request`, and what is read of a body for the values of `values`.
+/// The default of `max_request`. Values are read from bodies up to this length, too.
 pub const DEFAULT_MAX_REQUEST: usize = 16 << 20;
 
 /// What of a response is its cost.

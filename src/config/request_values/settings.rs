@@ -1,4 +1,4 @@
-//! `values` and `allow_values`: the settings, and what they become.
+//! `values` and `allow_values`: the settings in the file, and the types that the crate reads.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub(in crate::config) struct RequestValueSettings<'t> {
     #[setting(names(RESOURCE, either(text = ANY, list(text = ANY, SomeUnique)), Some), unset = "each text is a value")]
     #[setting(example = "{ big: [\"gpt-4o*\"], mini: [\"gpt-4o-mini*\"] }", beside = "json: model")]
     pub(in crate::config) groups: Option<Cursor<'t>>,
-    /// Whether texts are one value that differ only in case, in Unicode's compatibility forms, or in blanks around them, such as
-    /// `Ann` and `ann`. Such texts are taken for names of people: of denied requests without a user, they are recorded as the
-    /// user, and counted for hints.
+    /// Whether texts are one value that differ only in case, accents, Unicode's compatibility forms, characters that can't be seen, or
+    /// blanks around them, such as `Ann` and `ann`. Without `groups`, such texts are taken for names of people: they are recorded
+    /// as the users of denied requests that have none, and counted for hints.
     #[setting(default = "false", example = "true", beside = "form: username")]
     pub(in crate::config) fold: bool,
     /// What happens to a request whose value can't be read, where it is needed: `refuse` answers 400, 413 or 415; `count`

@@ -415,7 +415,7 @@ routes:
     assert_eq!([post("/denied", &[], "{}"), post("/denied", &[], &model("o3"))], [429, 200]);
     let ann = [("x-user", "ann")];
     assert_eq!([(); 3].map(|()| post("/either", &ann, "{}")), [200, 200, 429], "by the user");
-    // Whoever lacks the user, too, is limited by address, as without values.
+    // A request without a user is limited by its address.
     assert_eq!([(); 3].map(|()| post("/either", &[], "{}")), [200, 200, 429]);
     assert_eq!([(); 2].map(|()| post("/address", &[], "{}")), [200, 429]);
 }
