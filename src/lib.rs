@@ -16,6 +16,7 @@
 //! | [`peers`] | exchange between instances that share a Redis: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`peaks`] | how close clients come to their limits |
+//! | [`history`] | what was used and who was denied, kept in a database |
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
@@ -50,6 +51,7 @@ pub mod changes;
 pub mod cli;
 pub mod config;
 pub mod file;
+pub mod history;
 pub mod http2_frames;
 pub mod identity;
 pub mod json_path;

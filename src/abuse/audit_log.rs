@@ -1,7 +1,12 @@
 //! The audit log: changes, and their authors. Operators and rules have separate room: a client that makes rules ban
 //! thousands of users pushes out no entry of an operator.
 
-use std::{cmp::Reverse, collections::HashSet, sync::Arc, time::Instant};
+use std::{
+    cmp::Reverse,
+    collections::HashSet,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::{Deserialize, Serialize};
@@ -75,6 +80,8 @@ impl AuditEntry {
     }
 }
 
+type Keeper = Box<dyn Fn(&AuditEntry) + Send + Sync>;
+
 /// The last changes: this instance's, and those of others that append to the same shared lists.
 pub struct AuditLog {
     clock: Arc<dyn Clock>,
@@ -84,6 +91,8 @@ pub struct AuditLog {
     /// By author.
     entries: [Mutex<Entries>; Author::ALL.len()],
     names: RwLock<UserNaming>,
+    /// Keeps this instance's entries for longer.
+    keeper: OnceLock<Keeper>,
     /// Limits entries of rules, because a flood of them would push other messages out of the log.
     rule_messages: Mutex<Throttle>,
 }
@@ -102,8 +111,13 @@ impl AuditLog {
         let entries = Author::ALL
             .map(|_| Mutex::new(Entries { all: Vec::new(), outbox: Outbox::new(MAX_AUDIT_ENTRIES) }));
         let rule_messages = Mutex::new(Throttle::of(RULE_MESSAGES));
-        let names = RwLock::default();
-        Self { clock, instance: instance.into(), is_shared, entries, names, rule_messages }
+        let (names, keeper) = (RwLock::default(), OnceLock::new());
+        Self { clock, instance: instance.into(), is_shared, entries, names, keeper, rule_messages }
+    }
+
+    /// Hands each entry of this instance to `keeper` from now on. To be called once.
+    pub fn keep_with(&self, keeper: impl Fn(&AuditEntry) + Send + Sync + 'static) {
+        let _once = self.keeper.set(Box::new(keeper));
     }
 
     /// Names users in the form that `names` gives from now on.
@@ -128,6 +142,9 @@ impl AuditLog {
         let (time, instance) = (self.clock.now(), self.instance.clone());
         let entry = AuditEntry { id: fastrand::u64(..), time, by, action, target, detail, instance };
         self.log(&entry);
+        if let Some(keep) = self.keeper.get() {
+            keep(&entry);
+        }
         let mut entries = self.of(entry.author());
         if self.is_shared {
             entries.outbox.push(entry.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::dto::LastReload;
-use crate::{changes, limit::Policy, peaks::PeakPlan, proxy::Rules, upstream};
+use crate::{changes, history::HistoryPlan, limit::Policy, peaks::PeakPlan, proxy::Rules, upstream};
 
 /// The part of a configuration that the admin port uses. Immutable: a reload makes a new one.
 pub struct ConfigSnapshot {
@@ -13,6 +13,8 @@ pub struct ConfigSnapshot {
     pub rules: Arc<Rules>,
     /// How close clients come to the limits of its policies.
     pub peaks: Arc<PeakPlan>,
+    /// What its history is told apart by; `None`: none is kept.
+    pub history: Option<Arc<HistoryPlan>>,
     /// In the configuration's order.
     pub upstreams: Vec<Arc<upstream::SharedUpstream>>,
     /// Hash of the whole configuration.

@@ -23,6 +23,7 @@ mod explain;
 mod extract;
 mod health;
 mod held_limits;
+mod history;
 mod key_changes;
 mod keys;
 mod limit_key;

@@ -33,7 +33,9 @@ use super::dto::{ProblemDetails, Tick, schema};
         schema::KeyName,
         schema::UpstreamName,
         schema::EndpointUrl,
-        schema::Cursor
+        schema::Cursor,
+        schema::Date,
+        schema::Month
     )),
     tags(
         (name = "health", description = "Liveness, readiness and metrics"),
@@ -43,6 +45,7 @@ use super::dto::{ProblemDetails, Tick, schema};
         (name = "bans", description = "Bans of addresses, prefixes and users"),
         (name = "keys", description = "API keys of customers"),
         (name = "upstreams", description = "Upstreams, their endpoints, and draining these"),
+        (name = "history", description = "What was used, and why requests were denied, asked later"),
         (name = "events", description = "Live events")
     ),
     modifiers(&BearerScheme),

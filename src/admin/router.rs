@@ -17,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     audit, auth, bans, blocked, configuration, context::HandlerContext, drains, events, evidence, explain,
-    health, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status, unblock, upstreams,
+    health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status, unblock, upstreams,
     users,
 };
 
@@ -47,6 +47,10 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(keys::rotate))
         .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))
+        .routes(routes!(history::usage))
+        .routes(routes!(history::close))
+        .routes(routes!(history::denials))
+        .routes(routes!(history::why))
         .split_for_parts();
     // Serialized once: the router is copied for each connection.
     let described = described.to_json().map(Bytes::from).map_err(|error| {

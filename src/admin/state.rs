@@ -7,6 +7,7 @@ use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     api_keys::ApiKeys,
     config::model::{ListenAddress, Secret},
+    history::History,
     limit::Clock,
     telemetry::{
         Events,
@@ -25,6 +26,8 @@ pub struct AdminState {
     pub api_keys: Arc<ApiKeys>,
     pub drains: Arc<DrainTable>,
     pub audit: Arc<AuditLog>,
+    /// `None`: none is kept.
+    pub history: Option<Arc<History>>,
     /// The configuration in force.
     pub active_config: Arc<ActiveConfig>,
     /// Requests reloads.

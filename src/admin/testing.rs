@@ -218,6 +218,7 @@ impl Harness {
         let active_config = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
             peaks: Arc::new(peaks),
+            history: None,
             upstreams,
             hash: "abc123".into(),
             decides: "def456".into(),
@@ -239,6 +240,7 @@ impl Harness {
             api_keys: Arc::clone(&api_keys),
             drains: Arc::clone(&drains),
             audit,
+            history: None,
             active_config,
             reloads: super::ReloadSender::channel().0,
             metrics,

@@ -11,6 +11,7 @@ use crate::{
     admin::ConfigSnapshot,
     api_keys::ApiKeys,
     config::model::{self, Config, UserSource},
+    history::{History, HistoryPlan},
     identity::{AccessRules, Verifier},
     limit::Policy,
     listener::{SessionKeys, TlsContext, TlsError},
@@ -27,6 +28,8 @@ pub(super) struct Generation {
     pub(super) rules: Arc<Rules>,
     /// The samples of the peaks of its policies.
     peaks: Arc<PeakPlan>,
+    /// What its history is told apart by; `None`: none is kept.
+    history: Option<Arc<HistoryPlan>>,
     /// In the configuration's order.
     pub(super) upstreams: Vec<Arc<SharedUpstream>>,
     /// One for each listener, in the configuration's order. `None`: plain HTTP.
@@ -76,6 +79,8 @@ impl Generation {
         let access = Arc::new(AccessRules::open(&config)?);
         access.watch_files()?;
         let peaks = PeakPlan::new(&config, Arc::clone(&policies), before.map(|before| &*before.peaks));
+        let plan = |history| Arc::new(HistoryPlan::new(&config, &policies, history));
+        let history = config.history.as_ref().map(plan);
         let rules =
             Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access, Arc::clone(&api_keys))?;
         let keys_file = KeysFile::open(&config)?.map(Arc::new);
@@ -83,6 +88,7 @@ impl Generation {
             config,
             rules: Arc::new(rules),
             peaks: Arc::new(peaks),
+            history,
             upstreams,
             tls,
             verifier,
@@ -124,6 +130,7 @@ impl Generation {
         metrics: &Metrics,
         collector: &Collector,
         peaks: &PeakCollector,
+        history: Option<&Arc<History>>,
     ) -> proxy::WorkerConfig {
         proxy::WorkerConfig {
             rules: Arc::clone(&self.rules),
@@ -131,6 +138,7 @@ impl Generation {
             metrics: metrics.worker(index),
             recorder: collector.recorder(),
             peaks: peaks.recorder(&self.peaks),
+            history: history.zip(self.history.as_ref()).map(|(history, plan)| history.recorder(plan)),
         }
     }
 
@@ -169,6 +177,7 @@ impl Generation {
         ConfigSnapshot {
             rules: Arc::clone(&self.rules),
             peaks: Arc::clone(&self.peaks),
+            history: self.history.clone(),
             upstreams: self.upstreams.clone(),
             hash,
             decides,

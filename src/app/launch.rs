@@ -20,7 +20,8 @@ use crate::{
     api_keys::{ApiKeys, KeyStore, data_file::DataFile},
     changes::Changes,
     config::model::{AccessLogFormat, Config, ListenAddress},
-    limit::{Policy, PolicyIds, SteadyClock},
+    history::History,
+    limit::{Policy, PolicyIds, SteadyClock, WallClock},
     listener::{
         BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
     },
@@ -64,7 +65,9 @@ pub fn start(
     let generation = Generation::new(config, policies, drains, Arc::clone(&api_keys), None)?;
     generation.enter_keys()?;
     generation.continue_sessions(sessions);
-    let shared = Shared::new(&generation, metrics, events, warnings);
+    let history = generation.config.history.as_ref().map(|history| History::start(history, WallClock));
+    let shared = Shared::new(&generation, metrics, events, warnings, history.transpose()?);
+    shared.keep_history();
     let config = Arc::clone(&generation.config);
     let memory = stores::memory(&config, &shared);
     match &config.store.redis {
@@ -158,7 +161,7 @@ fn launch<F: StoreFactory>(
         body_memory: Arc::clone(&shared.body_memory),
         clock: shared.clock,
         reclaimer: Reclaimer::new(vec![stores.memory.freed_bytes(), shared.registry.freed_bytes()]),
-        config: generation.for_worker(index, &shared.metrics, &collector, &peaks),
+        config: generation.for_worker(index, &shared.metrics, &collector, &peaks, shared.history.as_ref()),
     })?;
     readiness.enter(admin::ProcessPhase::Ready);
 
@@ -285,6 +288,7 @@ fn admin_state(
         api_keys: Arc::clone(&shared.api_keys),
         drains: Arc::clone(&shared.drains),
         audit: Arc::clone(&shared.audit),
+        history: shared.history.clone(),
         active_config: Arc::clone(&shared.in_force),
         reloads,
         metrics: Arc::clone(&shared.metrics),

@@ -197,7 +197,8 @@ impl Reloader {
         upstreams.for_each(|(upstream, config)| upstream.apply(config));
         workers
             .hand_over(|index| {
-                generation.for_worker(index, &self.shared.metrics, &self.collector, &self.peaks)
+                let history = self.shared.history.as_ref();
+                generation.for_worker(index, &self.shared.metrics, &self.collector, &self.peaks, history)
             })
             .await;
         if let Err(error) = generation.enter_keys() {

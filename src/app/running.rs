@@ -33,6 +33,9 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// Maximum time for recording the last denials.
 const LAST_DENIALS: Duration = Duration::from_secs(1);
 
+/// Maximum time for writing the last part of the history, which is in the spool otherwise.
+const LAST_HISTORY: Duration = Duration::from_secs(5);
+
 /// A running Tollgate.
 pub struct App {
     /// The addresses where clients are served, with the actual ports.
@@ -169,6 +172,11 @@ impl App {
         self.admin.stop();
         if !self.reloader.collector.finish(LAST_DENIALS) {
             tracing::warn!("the last denials were not recorded");
+        }
+        if let Some(history) = &self.reloader.shared.history
+            && !history.finish(LAST_HISTORY)
+        {
+            tracing::warn!("the last part of the history was not written");
         }
         if let Some(keys) = self.key_data {
             keys.close();

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use super::generation::Generation;
 use crate::{
     abuse::{
-        AuditLog, ClientRegistry, UserNaming,
+        AuditEntry, AuditLog, ClientRegistry, UserNaming,
         bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
     api_keys::ApiKeys,
     config::model::Config,
+    history::{History, NewEvent},
     limit::{Clock, Policy, WallClock},
     memory_budget::{MemoryBudgets, format_bytes},
     proxy::BodyMemory,
     telemetry::{
-        Events,
-        metrics::{BanFacts, BudgetFacts, EvidenceFacts, Metrics},
+        Event, Events,
+        metrics::{BanFacts, BudgetFacts, EvidenceFacts, KeptHistoryFacts, Metrics},
     },
     upstream::DrainTable,
 };
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) drains: Arc<DrainTable>,
     pub(super) api_keys: Arc<ApiKeys>,
     pub(super) audit: Arc<AuditLog>,
+    /// `None`: none is kept.
+    pub(super) history: Option<Arc<History>>,
     pub(super) in_force: Arc<ActiveConfig>,
     /// Memory budgets of limits and evidence, in bytes, at the start.
     pub(super) budgets: MemoryBudgets,
@@ -47,6 +50,7 @@ impl Shared {
         metrics: Arc<Metrics>,
         events: Events,
         warnings: Vec<String>,
+        history: Option<Arc<History>>,
     ) -> Self {
         let config = &*generation.config;
         // A restarted process has a new ID, so its earlier records belong to another instance.
@@ -76,9 +80,66 @@ impl Shared {
             drains,
             api_keys,
             audit,
+            history,
             in_force,
             budgets,
         }
+    }
+
+    /// Keeps changes and events in the history, and shows its state. Entries of the audit log are not kept twice.
+    pub(super) fn keep_history(&self) {
+        let Some(history) = &self.history else { return };
+        self.metrics.kept_history.watch({
+            let history = Arc::downgrade(history);
+            move || history.upgrade().map_or_else(KeptHistoryFacts::default, |history| history.facts())
+        });
+        self.audit.keep_with({
+            let history = Arc::clone(history);
+            move |entry| {
+                let AuditEntry { id, time, by, action, target, detail, instance } = entry.clone();
+                history.record_event(NewEvent {
+                    time,
+                    id: format!("{id:016x}"),
+                    instance,
+                    by,
+                    action,
+                    target,
+                    detail,
+                });
+            }
+        });
+        let (history, instance, clock) = (Arc::clone(history), self.instance.clone(), self.clock);
+        self.events.keep_with(move |event| {
+            let Some((action, target, detail)) = kept_event(event) else { return };
+            history.record_event(NewEvent {
+                time: clock.now(),
+                id: format!("{:016x}", fastrand::u64(..)),
+                instance: instance.clone(),
+                by: "tollgate".to_owned(),
+                action: action.to_owned(),
+                target,
+                detail,
+            });
+        });
+    }
+}
+
+/// The action, the target and the detail of an event that is kept. Others are in the audit log, or are denials.
+fn kept_event(event: &Event) -> Option<(&'static str, String, String)> {
+    match event {
+        Event::Health { what, is_healthy, why } => {
+            let action = if *is_healthy { "healthy" } else { "unhealthy" };
+            Some((action, what.clone(), why.clone()))
+        }
+        Event::Endpoints(change) => {
+            let detail = format!("{} now, {} added, {} removed", change.count, change.added, change.removed);
+            Some(("endpoints", format!("upstream {} {}", change.upstream, change.source), detail))
+        }
+        Event::Warning { text, is_raised } => {
+            let action = if *is_raised { "warning" } else { "warning_over" };
+            Some((action, String::new(), text.clone()))
+        }
+        _ => None,
     }
 }
 

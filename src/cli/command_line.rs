@@ -14,8 +14,8 @@ use clap::{
 
 use super::{
     audit, bans, blocked, check, completions, config_file::ConfigFile, convert, demo, drains, events,
-    explain, explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, suggest,
-    terminal, top, unblock, upstreams, user,
+    explain, explain_setting, history, keys, limits, man, policies, reload, replay, run, schema, status, suggest,
+    terminal, top, unblock, upstreams, usage, user, why,
 };
 
 /// A reverse proxy with built-in rate limiting.
@@ -80,6 +80,12 @@ enum Command {
     Limits(limits::Args),
     /// Make, list, change, rotate, revoke, import and export API keys
     Keys(keys::Args),
+    /// Show what customers and users have used, or close a month
+    Usage(usage::Args),
+    /// Say why requests were denied, now or at some time before
+    Why(why::Args),
+    /// Back up the history
+    History(history::Args),
     /// List who changed what, and when
     Audit(audit::Args),
     /// Follow events as they happen
@@ -124,6 +130,9 @@ pub fn main() -> ExitCode {
         Command::Policies(args) => policies::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Keys(args) => keys::run(&args),
+        Command::Usage(args) => usage::run(&args),
+        Command::Why(args) => why::run(&args),
+        Command::History(args) => history::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Status(args) => status::run(&args),

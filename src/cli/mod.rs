@@ -18,6 +18,7 @@ mod explain_setting;
 mod failure;
 mod format;
 mod handover;
+mod history;
 mod keys;
 mod limits;
 mod logs;
@@ -36,6 +37,8 @@ mod terminal;
 mod top;
 mod unblock;
 mod upstreams;
+mod usage;
 mod user;
+mod why;
 
 pub use command_line::main;

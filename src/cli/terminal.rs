@@ -67,23 +67,38 @@ pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
     table_within(LINE_WIDTH.get().copied(), head, rows)
 }
 
+/// As [`table`], with as many columns as `head` has.
+pub(super) fn wide_table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    lines_within(LINE_WIDTH.get().copied(), head.to_vec(), rows)
+}
+
 fn table_within<const N: usize>(
     line_width: Option<usize>,
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
-    let mut lines = vec![head.map(str::to_owned)];
-    lines.extend(rows.into_iter().map(|row| row.map(|cell| printable(&cell).into_owned())));
+    lines_within(line_width, head.map(str::to_owned).to_vec(), rows.into_iter().map(Vec::from))
+}
+
+fn lines_within(
+    line_width: Option<usize>,
+    head: Vec<String>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let columns = head.len();
+    let printed = |row: Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();
+    let mut lines: Vec<Vec<String>> = vec![printed(head)];
+    lines.extend(rows.into_iter().map(printed));
     let widest =
         |column: usize| lines.iter().map(|line| line[column].width()).max().unwrap_or(0).min(MAX_CELL + 1);
-    let mut widths: [usize; N] = std::array::from_fn(widest);
+    let mut widths: Vec<usize> = (0..columns).map(widest).collect();
     if let Some(line_width) = line_width {
         fit(&mut widths, line_width);
     }
     let mut out = String::new();
     for line in &lines {
         let mut text = String::new();
-        for (cell, width) in line.iter().zip(widths) {
+        for (cell, &width) in line.iter().zip(&widths) {
             let cell = truncated(cell, width);
             text += &cell;
             text.extend(std::iter::repeat_n(' ', width - cell.width() + GAP));

@@ -18,6 +18,7 @@
 //! | `keys` | `api_keys`, `plans` |
 //! | `store` | `store` |
 //! | `abuse` | `abuse`, `bans` |
+//! | `history` | `history` |
 //! | `telemetry` | `access_log`, `log`, `tracing` |
 //!
 //! In each, `settings` declares the settings of the file and the types that the crate reads, `resolve` converts the first to
@@ -32,6 +33,7 @@ pub mod argument;
 mod checks;
 mod errors;
 mod foreign;
+mod history;
 mod identity;
 mod inserted;
 mod interpolate;

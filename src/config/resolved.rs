@@ -9,6 +9,7 @@ use tollgate_derive::Settings;
 use crate::{
     config::{
         abuse::settings::{Abuse, BanRule, BansSettings},
+        history::settings::History,
         identity::{
             access::Access,
             settings::{UserSource, UserSourceSettings},
@@ -126,6 +127,10 @@ pub struct Config {
     /// What is recorded about limited clients, and for how long.
     #[setting(mapping, unset = "24 hours, with user IDs in plain text", example = "{ retain: 7d }")]
     pub abuse: Abuse,
+    /// What was used, by whom, and who was refused: kept in SQLite or PostgreSQL, to be asked later.
+    #[setting(mapping, unset = "nothing is kept longer than its limit")]
+    #[setting(example = "{ store: { file: /var/lib/tollgate/history.db } }", restart)]
+    pub history: Option<History>,
     /// The services that requests are forwarded to, each under a name that routes refer to.
     #[setting(
         names(RESOURCE, mapping(UpstreamSettings), Some),
@@ -247,8 +252,11 @@ impl Config {
             let passwords = passwords.into_iter().filter_map(|(path, secret)| Some((path, secret?)));
             urls.iter().map(move |url| (path, url)).chain(passwords)
         });
-        let others =
-            [("admin.token", self.admin.token.as_ref()), ("abuse.secret", self.abuse.secret.as_ref())];
+        let others = [
+            ("admin.token", self.admin.token.as_ref()),
+            ("abuse.secret", self.abuse.secret.as_ref()),
+            ("history.store.postgres", self.history.as_ref().and_then(|of| of.store.postgres.as_ref())),
+        ];
         redis.chain(others.into_iter().filter_map(|(path, secret)| Some((path, secret?))))
     }
 }

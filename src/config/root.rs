@@ -4,6 +4,7 @@ use crate::config::{
     abuse,
     abuse::settings::Abuse,
     checks::key_limits,
+    history::{checks::check_history, settings::History},
     identity,
     identity::access::Access,
     keys::{self, plans, settings::ApiKeySettings},
@@ -72,6 +73,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     plans::report_unknown_policies(&plans, &policies);
     let (bans, close_banned_tunnels) = abuse::resolve::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
+    let history = mapping.take("history").and_then(History::read);
     let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
     let upstreams = upstreams::resolve::upstreams(mapping.take("upstreams"), &policies, identity);
     let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
@@ -120,6 +122,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         bans: bans?,
         close_banned_tunnels,
         abuse,
+        history,
         upstreams: upstreams.resolved?,
         resolver,
         routes: routes?,
@@ -134,6 +137,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         shutdown,
         source: ConfigSource::default(),
     };
+    if let Some(value) = root.entry("history") {
+        check_history(value, &config);
+    }
     if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
         keys::checks::check_keys_file(file, &config);
     }

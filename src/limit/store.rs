@@ -173,6 +173,19 @@ pub struct Decision {
     pub parts: Option<Box<[Receipt]>>,
 }
 
+impl Decision {
+    /// That on a request without checks.
+    pub fn of_nothing() -> Self {
+        Self {
+            admitted: true,
+            source: DecisionSource::Store,
+            time: 0,
+            verdicts: SmallVec::new(),
+            parts: None,
+        }
+    }
+}
+
 /// Who decided over a check, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {

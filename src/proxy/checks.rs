@@ -3,6 +3,7 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
+use compact_str::CompactString;
 use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -19,6 +20,7 @@ use crate::{
         ATTEMPTS_POLICY, Condition, Cost, DEFAULT_MAX_REQUEST, KeyPart, KeyRecipe, Missing, Reserve,
         ResponseCost, RouteAction, RoutePolicy,
     },
+    history::ChargedUnits,
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
@@ -51,6 +53,8 @@ pub struct Checks<'a> {
     /// The enforced policy that denies the request, because it lacks the value that identifies it (`missing: deny`).
     /// There are no checks of the policies after it.
     pub(super) unidentified: Option<usize>,
+    /// What policies that exempt the request would have counted, for its usage. Empty if none is recorded.
+    uncounted: Vec<(Check<'a>, VariantRef)>,
     /// Policies that wait for values of the request.
     awaiting: SmallVec<[RoutePolicy; 1]>,
     /// Whether the request is read before the decision.
@@ -105,6 +109,14 @@ impl AskedUnits {
             asked.and_then(|asked| asked.bound).unwrap_or(cost.reserve.default).saturating_mul(responses);
         let bound = asked.filter(|asked| asked.is_bounded).map(|_| output);
         Ok(Self { output, bound, is_told_later: cost.is_of_openai() && is_in_background(members) })
+    }
+
+    /// The units to reserve for a request whose body has this `length`.
+    fn units(&self, cost: &ResponseCost, length: u64) -> u64 {
+        let Reserve { max, prompt, .. } = &cost.reserve;
+        let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
+        let least = if self.is_told_later { cost.reserve.of_unknown() } else { 0 };
+        self.output.saturating_add(prompt).min(*max).max(least)
     }
 
     fn sum<'u>(all: impl Iterator<Item = &'u Self>) -> Self {
@@ -221,6 +233,32 @@ impl<'a> Checks<'a> {
         self.checks.iter().any(|check| check.policy.may_refund())
     }
 
+    /// What policies that exempt the request would have counted, for its usage.
+    pub(super) fn uncounted(&self) -> &[(Check<'a>, VariantRef)] {
+        &self.uncounted
+    }
+
+    /// Whether the usage that no policy counts depends on the response.
+    pub(super) fn settles_uncounted(&self) -> bool {
+        self.uncounted.iter().any(|(check, _)| check.policy.may_refund())
+    }
+
+    /// The units of a request whose usage does not depend on its response, by policy.
+    pub(super) fn fixed_units(&self) -> ChargedUnits {
+        let mut units = ChargedUnits::new();
+        let uncounted = self.uncounted.iter().map(|(check, variant)| (check, *variant));
+        for (check, variant) in self.iter().chain(uncounted) {
+            let is_used = !check.policy.is_shadow && !variant.is_further && check.policy.kind != Kind::Concurrency;
+            if is_used && check.cost > 0 {
+                match units.iter_mut().find(|(policy, _)| *policy as usize == variant.policy) {
+                    Some((_, sum)) => *sum = sum.saturating_add(check.cost),
+                    None => units.push((variant.policy as u32, check.cost)),
+                }
+            }
+        }
+        units
+    }
+
     /// The checks, with the least that a request costs whose response tells its cost.
     pub(super) fn with_least_costs(&self) -> SmallVec<[Check<'a>; 2]> {
         let least = |check: &Check<'a>| match check.policy.cost.of_response() {
@@ -233,7 +271,8 @@ impl<'a> Checks<'a> {
     /// The longest request body that is read, in bytes. `policies`: all.
     pub(super) fn longest_request(&self, policies: &[Policy]) -> usize {
         let awaiting = self.awaiting.iter().filter_map(|of| policies.get(of.policy));
-        let policies = self.checks.iter().map(|check| check.policy).chain(awaiting);
+        let uncounted = self.uncounted.iter().map(|(check, _)| check.policy);
+        let policies = self.checks.iter().map(|check| check.policy).chain(awaiting).chain(uncounted);
         let of_costs = policies.filter_map(|policy| policy.cost.of_response()).map(|cost| cost.max_request);
         of_costs.chain(self.reads_values.then_some(DEFAULT_MAX_REQUEST)).max().unwrap_or_default()
     }
@@ -325,7 +364,8 @@ impl<'a> Checks<'a> {
         let mut nth = before;
         while let Some(check) = self.checks.get(nth) {
             let is_equal = |other: usize| {
-                let (one, is_same) = (&self.checks[other], self.variants[other] == self.variants[nth]);
+                let (one, is_same) =
+                    (&self.checks[other], self.variants[other].variant == self.variants[nth].variant);
                 is_same && one.identifier == check.identifier
             };
             let Some(equal) = (first..before).find(|other| is_equal(*other)) else {
@@ -340,6 +380,7 @@ impl<'a> Checks<'a> {
             }
             let merged = uses[nth];
             uses[equal].add(merged);
+            self.variants[equal].is_further &= self.variants[nth].is_further;
             self.checks.remove(nth);
             self.variants.remove(nth);
             uses.remove(nth);
@@ -354,7 +395,7 @@ impl<'a> Checks<'a> {
         let (mut policy, mut each) = (None, SmallVec::<[AskedUnits; 1]>::new());
         for ((check, variant), of_check) in self.checks.iter_mut().zip(&self.variants).zip(uses) {
             let Some(cost) = check.policy.cost.of_response() else { continue };
-            let Reserve { max, prompt, .. } = &cost.reserve;
+            let Reserve { max, .. } = &cost.reserve;
             // A policy's checks follow each other.
             if policy.replace(variant.policy) != Some(variant.policy) {
                 each = read.uses.iter().map(|of| AskedUnits::of(cost, of)).collect::<Result<_, _>>()?;
@@ -367,10 +408,15 @@ impl<'a> Checks<'a> {
             if let Some(most) = cost.most.filter(|most| asked.output.min(*max) > *most) {
                 return Err(BodyRefusal::asks_for_too_much(asked.output, most));
             }
-            let prompt = if *prompt { length / BYTES_PER_TOKEN } else { 0 };
-            let least = if asked.is_told_later { cost.reserve.of_unknown() } else { 0 };
-            let units = asked.output.saturating_add(prompt).min(*max).max(least);
-            check.cost = units.clamp(1, check.policy.most_admissible().max(1));
+            check.cost = asked.units(cost, length).clamp(1, check.policy.most_admissible().max(1));
+        }
+        for (check, _) in &mut self.uncounted {
+            let Some(cost) = check.policy.cost.of_response() else { continue };
+            let each: SmallVec<[AskedUnits; 1]> =
+                read.uses.iter().map(|of| AskedUnits::of(cost, of)).collect::<Result<_, _>>()?;
+            let asked = AskedUnits::sum(each.iter());
+            bounds.push(asked.bound);
+            check.cost = asked.units(cost, length).max(1);
         }
         self.max_output =
             bounds.into_iter().collect::<Option<SmallVec<[u64; 2]>>>().and_then(|all| all.into_iter().max());
@@ -387,6 +433,7 @@ impl<'a> Checks<'a> {
     /// Removes the checks of policies with such a cost.
     fn remove(&mut self, is_removed: impl Fn(&ResponseCost) -> bool) {
         let stays = |check: &Check<'_>| !check.policy.cost.of_response().is_some_and(|cost| is_removed(cost));
+        self.uncounted.retain(|(check, _)| stays(check));
         let mut stay: SmallVec<[bool; 4]> = self.checks.iter().map(stays).collect();
         self.checks.retain(|check| stays(check));
         self.variants.retain(|_| stay.remove(0));
@@ -394,7 +441,9 @@ impl<'a> Checks<'a> {
 
     /// Whether the upstream is asked for the usage of a stream.
     pub(super) fn asks_for_usage(&self) -> bool {
-        self.checks.iter().any(|check| check.policy.cost.of_response().is_some_and(|cost| cost.asks()))
+        let uncounted = self.uncounted.iter().map(|(check, _)| check);
+        let mut all = self.checks.iter().chain(uncounted);
+        all.any(|check| check.policy.cost.of_response().is_some_and(|cost| cost.asks()))
     }
 
     /// Notes what a `cost` needs of the request.
@@ -416,8 +465,13 @@ impl<'a> Checks<'a> {
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let address = details.context.known_address();
         let (variant, policy) = match policy.applicable(|of| condition_matches(of, attributes, address)) {
-            Ok((variant, limits)) => (VariantRef { policy: index, variant }, limits),
-            Err(condition) => return Ok(Some(SkipReason::Exempt(condition))),
+            Ok((variant, limits)) => (VariantRef { policy: index, variant, is_further: false }, limits),
+            Err(condition) => {
+                if details.context.rules.records_usage && !policy.is_shadow {
+                    self.add_uncounted(index, policy, price, details, attributes);
+                }
+                return Ok(Some(SkipReason::Exempt(condition)));
+            }
         };
         if policy.cost.of_response().is_some_and(|cost| cost.has_preset())
             && details.context.is_without_body()
@@ -431,7 +485,21 @@ impl<'a> Checks<'a> {
         let Some(detail) = details.detail(policy, attributes)? else {
             return Ok(Some(SkipReason::NoValue(variant)));
         };
-        let cost = match (price, &policy.cost) {
+        // A plan's limit may be less.
+        let cost = self.cost_of(policy, price, attributes).min(match policy.cost.of_response() {
+            Some(_) if price.is_none() => policy.most_admissible(),
+            _ => u64::MAX,
+        });
+        for (nth, identifier) in identifiers.into_iter().enumerate() {
+            self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
+            self.variants.push(VariantRef { is_further: nth > 0, ..variant });
+        }
+        Ok(None)
+    }
+
+    /// The units that a request costs under `policy`; for a cost that the response tells, those to reserve.
+    fn cost_of(&mut self, policy: &Policy, price: Option<u64>, attributes: &RequestAttributes<'_>) -> u64 {
+        match (price, &policy.cost) {
             (Some(price), _) => price,
             (None, Cost::Fixed(units)) => *units,
             (None, Cost::Header { name, default, max }) => {
@@ -439,15 +507,35 @@ impl<'a> Checks<'a> {
             }
             (None, Cost::Response(cost)) => {
                 self.note_cost(cost);
-                // A plan's limit may be less.
-                cost.reserve.default.min(policy.most_admissible())
+                cost.reserve.default
             }
-        };
-        for identifier in identifiers {
-            self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
-            self.variants.push(variant);
         }
-        Ok(None)
+    }
+
+    /// Adds what `policy`, which exempts the request, would have counted.
+    #[cold]
+    fn add_uncounted(
+        &mut self,
+        index: usize,
+        policy: &'a Policy,
+        price: Option<u64>,
+        details: &Details<'_, '_, '_>,
+        attributes: &RequestAttributes<'_>,
+    ) {
+        let has_preset = policy.cost.of_response().is_some_and(|cost| cost.has_preset());
+        if policy.kind == Kind::Concurrency || has_preset && details.context.is_without_body() {
+            return;
+        }
+        let cost = self.cost_of(policy, price, attributes);
+        // Of a batch, each call is asked for. The response is that to all of them.
+        if let Some((known, _)) = self.uncounted.iter_mut().find(|(_, variant)| variant.policy == index) {
+            if policy.cost.of_response().is_none() {
+                known.cost = known.cost.saturating_add(cost);
+            }
+            return;
+        }
+        let check = Check { policy, identifier: CompactString::default(), cost, detail: Detail::None };
+        self.uncounted.push((check, VariantRef { policy: index, variant: 0, is_further: false }));
     }
 }
 

@@ -29,6 +29,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
+    history::DeniedBy,
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
     limit::{Check, Decision, StoreAdmin},
     router::Target,
@@ -93,6 +94,7 @@ impl<'a, S> ClientRequest<'a, S> {
     fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
         let identity = rules.identify(facts, || self.exchange.time(), |_| ());
         self.exchange.set_user(rules.written_user(&identity));
+        self.exchange.set_usage_user(rules.written_user(&identity), identity.is_verified);
         if let Some(Ok(key)) = &identity.key {
             self.exchange.set_key(key);
             if let Some(keys) = &rules.keys {
@@ -228,6 +230,8 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         let (worker, config) = (self.worker, self.worker.config());
         match (&refused, context) {
             (RefusedBy::Access { denial, .. }, _) => {
+                let by = if denial.setting() == "deny" { DeniedBy::Deny } else { DeniedBy::Allow };
+                self.keep_denial(by, StatusCode::FORBIDDEN, context);
                 let names = &worker.telemetry.policies;
                 let setting = names.iter().rposition(|name| name == denial.setting());
                 self.exchange.verdict.forbid(setting.unwrap_or(names.len()));
@@ -236,6 +240,8 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                 worker.metrics().ban_denial(*rule, BanVerdict::Denied);
                 let policy = config.policies.len() + rule;
                 self.exchange.verdict.ban(policy);
+                let status = config.bans.get(*rule).map_or(StatusCode::FORBIDDEN, |rule| rule.reply.status);
+                self.keep_denial(DeniedBy::Ban { rule: *rule as u32 }, status, Some(context));
                 self.denial_record(context).record_banned(worker, policy, ban);
             }
             (&RefusedBy::MissingKey(policy), Some(context)) => {
@@ -243,6 +249,11 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                 self.denial_record(context).record_unidentified(worker, policy);
                 record_offense(worker, &self.exchange, context, || [(policy, "")].into_iter());
                 self.exchange.verdict.deny(policy);
+                self.keep_denial(
+                    DeniedBy::Unidentified { policy: policy as u32 },
+                    self.status_of(policy),
+                    Some(context),
+                );
             }
             (RefusedBy::Credential(fault), Some(context)) => {
                 let refusal = fault.refusal();
@@ -250,6 +261,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                 if let Some(refusal) = refusal {
                     self.exchange.count_refusal(refusal);
                 }
+                self.keep_denial(DeniedBy::Credential, StatusCode::UNAUTHORIZED, Some(context));
                 if fault.is_guess() {
                     let is_safe = context.request().method.is_safe();
                     self.record_response(context.found, is_safe, StatusCode::UNAUTHORIZED);
@@ -314,11 +326,13 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     ) -> Result<Duration, RefusedBy> {
         let (worker, all) = (self.worker, checks.as_slice());
         self.begin_decision(checks);
-        if all.is_empty() {
+        if all.is_empty() && !checks.settles_uncounted() {
+            self.exchange.units = checks.fixed_units();
             return Ok(Duration::ZERO);
         }
-        let decided = if checks.may_refund() || worker.store.must_finish(all) {
-            let (decided, reservation) = reserve(worker, checks).await;
+        let is_reserved = checks.may_refund() || checks.settles_uncounted() || worker.store.must_finish(all);
+        let decided = if is_reserved {
+            let (decided, reservation) = reserve(worker, checks, self.exchange.owner.clone()).await;
             if let (Some(reservation), Some(body)) = (&reservation, &self.body) {
                 let bytes = checks.request_bytes.unwrap_or_else(|| body.least_length());
                 reservation.set_request(bytes, checks.max_output);
@@ -328,8 +342,10 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         } else {
             worker.store.decide(all).await
         };
-        self.exchange
-            .decision_ended(decided.as_ref().ok().map(|decision| SourceLabel::from(decision.source)));
+        if !all.is_empty() {
+            let source = decided.as_ref().ok().map(|decision| SourceLabel::from(decision.source));
+            self.exchange.decision_ended(source);
+        }
         let Ok(decision) = decided else {
             let mut policies: SmallVec<[usize; 2]> =
                 checks.iter().map(|(_, variant)| variant.policy).collect();
@@ -342,6 +358,12 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         self.record_outcomes(context.found.route, checks, &decision);
         if !decision.admitted {
             return Err(self.denied(checks, &decision, context));
+        }
+        if !is_reserved && self.exchange.history().is_some() {
+            self.exchange.units = checks.fixed_units();
+        }
+        if all.is_empty() {
+            return Ok(Duration::ZERO);
         }
         self.exchange.verdict.allow();
         // The slot is taken already, so the number of waiting requests is bounded: by the outflow of a bucket within
@@ -381,6 +403,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
 
     fn key_ignored(&mut self, rules: &Rules, identity: &Identity) {
         self.exchange.set_user(rules.written_user(identity));
+        self.exchange.set_usage_user(rules.written_user(identity), identity.is_verified);
         self.exchange.forget_key();
     }
 
@@ -406,6 +429,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         let read = self.read_body(checks, context).await;
         if let Some(values) = context.found.values.get() {
             self.exchange.log_values(&self.worker.config().access_log.values, values);
+            self.exchange.set_usage_value(values);
         }
         let Err(reply) = read else { return Ok(()) };
         // It counts as a request, and costs nothing that a response would tell.

@@ -1,5 +1,8 @@
 //! Records the decision about a request: counters, verdicts, outcomes, and the denials behind it.
 
+use compact_str::CompactString;
+use http::{HeaderName, Method, StatusCode, header};
+
 use super::{
     bans::record_offense,
     checks::Checks,
@@ -10,6 +13,8 @@ use super::{
     steps::RefusedBy,
 };
 use crate::{
+    abuse::masked,
+    history::{DenialSample, DeniedBy, UsageOwner},
     limit::{Decision, DecisionSource, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
     telemetry::metrics::{SourceLabel, VerdictLabel},
@@ -79,9 +84,59 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
     ) -> RefusedBy {
         self.record_denials(checks, decision, context);
         let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
-        let policy = self.exchange.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
+        let outcome = self.exchange.outcomes.get(decisive);
+        let policy = outcome.map_or(0, |outcome| outcome.variant.policy);
+        if let Some(PolicyOutcome { variant, verdict, .. }) = outcome {
+            let by = DeniedBy::Limit {
+                policy: policy as u32,
+                variant: variant.variant as u16,
+                tier: verdict.tier as u16,
+            };
+            self.keep_denial(by, self.status_of(policy), Some(context));
+        }
         self.exchange.verdict.deny(policy);
         RefusedBy::Policies(decisive)
+    }
+
+    /// The status of a denial by the policy of this index.
+    pub(super) fn status_of(&self, policy: usize) -> StatusCode {
+        let policy = self.worker.config().policies.get(policy);
+        let reply = policy.and_then(|policy| policy.reply.as_ref());
+        reply.map_or(StatusCode::TOO_MANY_REQUESTS, |reply| reply.status)
+    }
+
+    /// Keeps a denial in the history. `context`: `None` if the route is not known.
+    pub(super) fn keep_denial(
+        &self,
+        by: DeniedBy,
+        status: StatusCode,
+        context: Option<&RequestContext<'_, '_>>,
+    ) {
+        let Some(history) = self.exchange.history() else { return };
+        let user = context.and_then(RequestContext::recorded_user);
+        let UsageOwner { key, route, .. } = &self.exchange.owner;
+        let owner = UsageOwner {
+            key: key.clone(),
+            route: *route,
+            user: user.as_deref().unwrap_or_default().into(),
+            value: CompactString::default(),
+        };
+        let prefix = self.worker.config().client_address.ipv6_prefix;
+        let client = masked(self.exchange.address(), prefix);
+        let request = context.map(RequestContext::request);
+        let sample = || {
+            let field = |name: &HeaderName| {
+                let value = request.and_then(|request| request.headers.get(name)?.to_str().ok());
+                value.unwrap_or_default()
+            };
+            let path = request.map(|request| request.uri.path()).unwrap_or_default();
+            let authority = request.and_then(|request| request.uri.authority());
+            let host = authority.map_or_else(|| field(&header::HOST), |authority| authority.as_str());
+            let request_id = self.exchange.request_id().to_str().unwrap_or_default();
+            DenialSample::new(path, host, field(&header::USER_AGENT), request_id, status)
+        };
+        let method = request.map_or(&Method::GET, |request| &request.method);
+        history.record_denial(client, &owner, by, method, self.exchange.time(), sample);
     }
 
     /// Records the checks in `decision` that deny.

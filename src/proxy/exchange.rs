@@ -29,6 +29,7 @@ use super::{
 use crate::{
     api_keys::{ApiKey, KeyField},
     config::model::Endpoint,
+    history::{ChargedUnits, HistoryRecorder, SEVERAL, UNVERIFIED, UsageOwner},
     limit::Clock,
     request_values::FoundValues,
     telemetry::{
@@ -38,6 +39,9 @@ use crate::{
     },
     tls::TlsIdentity,
 };
+
+/// The longest value that usage is told apart by, in bytes.
+const MAX_VALUE: usize = 128;
 
 /// The status that is logged if the client goes away before the response. The number is nginx'.
 fn client_closed_request() -> StatusCode {
@@ -80,6 +84,10 @@ pub(super) struct Exchange {
     reservation: Option<ReservationGuard>,
     /// Of the enforced policies.
     pub(super) outcomes: Outcomes,
+    /// Whose usage it is, for the history and the log.
+    pub(super) owner: UsageOwner,
+    /// The units that it has cost for good. Its reservation records others.
+    pub(super) units: ChargedUnits,
     /// Changes that settings make to the response's header, in this order.
     edits: Vec<FilledEdits>,
 }
@@ -94,17 +102,10 @@ struct LoggedFields {
     referer: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
     user: Option<CompactString>,
-    key: Option<Arc<ApiKey>>,
     upstream: Option<String>,
     retried: Vec<RetriedTry>,
     /// Its values, as a JSON object.
     values: Option<String>,
-}
-
-impl LoggedFields {
-    fn key_field(&self, field: KeyField) -> Option<&[u8]> {
-        self.key.as_ref()?.field(field).map(str::as_bytes)
-    }
 }
 
 impl Exchange {
@@ -129,7 +130,6 @@ impl Exchange {
                 referer: request.headers.get(header::REFERER).cloned(),
                 user_agent: request.headers.get(header::USER_AGENT).cloned(),
                 user: None,
-                key: None,
                 upstream: None,
                 retried: Vec::new(),
                 values: None,
@@ -166,6 +166,8 @@ impl Exchange {
                 trace,
                 reservation: None,
                 outcomes: Outcomes::new(),
+                owner: UsageOwner::default(),
+                units: ChargedUnits::new(),
                 edits: Vec::new(),
             },
         )
@@ -198,10 +200,35 @@ impl Exchange {
         }
     }
 
+    /// The worker's end of the history; `None`: none is kept.
+    pub(super) fn history(&self) -> Option<&HistoryRecorder> {
+        self.telemetry.history.as_ref()
+    }
+
+    /// Sets the user whose usage it is. `written`: the name that may be stored.
+    pub(super) fn set_usage_user(&mut self, written: Option<&str>, is_verified: bool) {
+        if self.telemetry.history.as_ref().is_some_and(|history| history.plan().counts_users()) {
+            let name = if is_verified { written } else { written.map(|_| UNVERIFIED) };
+            self.owner.user = name.unwrap_or_default().into();
+        }
+    }
+
+    /// Sets the value that tells usage apart. `uses`: the values of the request, or of each call of its batch.
+    pub(super) fn set_usage_value(&mut self, uses: &[FoundValues]) {
+        let name = self.telemetry.history.as_ref().and_then(|history| history.plan().value());
+        let Some(name) = name else { return };
+        let mut texts = uses.iter().filter(|values| values.has(name)).filter_map(|values| values.key_text(name));
+        let Some(first) = texts.next() else { return };
+        self.owner.value = match texts.all(|text| text == first) {
+            true => CompactString::from(&first[..first.floor_char_boundary(MAX_VALUE)]),
+            false => CompactString::const_new(SEVERAL),
+        };
+    }
+
     /// Sets the valid API key.
     pub(super) fn set_key(&mut self, key: &Arc<ApiKey>) {
-        if let Some(log) = &mut self.log {
-            log.key = Some(Arc::clone(key));
+        if self.log.is_some() || self.telemetry.history.is_some() {
+            self.owner.key = Some(Arc::clone(key));
         }
         if let Some(trace) = &mut self.trace {
             let attributes =
@@ -212,9 +239,7 @@ impl Exchange {
 
     /// The request's API key does not count.
     pub(super) fn forget_key(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.key = None;
-        }
+        self.owner.key = None;
         if let Some(trace) = &mut self.trace {
             trace.set_key([]);
         }
@@ -223,6 +248,7 @@ impl Exchange {
     /// Sets the request's route, by its index.
     pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);
+        self.owner.route = Some(route);
     }
 
     /// Adds these CORS fields to the response.
@@ -488,6 +514,8 @@ impl Exchange {
         let tls = self.client.tls();
         let subject = self.client.certificate().map(TlsIdentity::subject);
         let subject = subject.and_then(|subject| self.telemetry.subject_names.log_name(subject));
+        let key_field =
+            |field: KeyField| self.owner.key.as_ref().and_then(|key| key.field(field)).map(str::as_bytes);
         let line = Line {
             time: self.time(),
             client: self.address,
@@ -505,9 +533,9 @@ impl Exchange {
             retried: &log.retried,
             request_id: Some(self.request_id.as_bytes()),
             user: log.user.as_ref().map(|user| user.as_bytes()),
-            customer: log.key_field(KeyField::Customer),
-            plan: log.key_field(KeyField::Plan),
-            api_key: log.key_field(KeyField::ApiKey),
+            customer: key_field(KeyField::Customer),
+            plan: key_field(KeyField::Plan),
+            api_key: key_field(KeyField::ApiKey),
             host: log.host.as_ref().map(HeaderValue::as_bytes),
             referer: log.referer.as_ref().map(HeaderValue::as_bytes),
             user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),
@@ -662,6 +690,10 @@ impl Drop for Exchange {
             self.telemetry.metrics.denied(self.route);
         } else if status.is_client_error() || status.is_server_error() {
             self.count_error(status);
+        }
+        if let Some(history) = &self.telemetry.history {
+            let is_denied = matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned));
+            history.record(&self.owner, now, status, is_denied, &self.units);
         }
         if let Some(reason) = self.reservation.as_ref().and_then(ReservationGuard::faulty_cost) {
             self.warn_of_faulty_cost(reason);

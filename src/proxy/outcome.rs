@@ -11,6 +11,8 @@ pub struct VariantRef {
     pub policy: usize,
     /// Which of [`Policy::variants`].
     pub(super) variant: usize,
+    /// Whether another key of the policy counts the same request: its usage is that of the first.
+    pub(super) is_further: bool,
 }
 
 impl VariantRef {
@@ -66,7 +68,7 @@ impl PolicyOutcome {
             delay: 0,
             renews: false,
         };
-        Self { variant: VariantRef { policy: index, variant: 0 }, cost: 0, verdict }
+        Self { variant: VariantRef { policy: index, variant: 0, is_further: false }, cost: 0, verdict }
     }
 
     /// The outcome once the upstream has responded with `status`: the cost is refunded if `policy` does not count

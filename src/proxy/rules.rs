@@ -46,6 +46,8 @@ pub struct Rules {
     pub names: UserNaming,
     /// What each route asks of its requests, in the configuration's order.
     pub(super) asked: Box<[AskedOfRoute]>,
+    /// Whether usage is recorded, also of requests that a policy exempts.
+    pub(super) records_usage: bool,
     /// Whether plans allow only some values.
     pub(super) has_restricted_plans: bool,
     /// In the configuration's order.
@@ -90,6 +92,7 @@ impl Rules {
             via: Via::new(&config.reply_headers.via)?,
             claims: Arc::new(ClaimFields::new(&config)),
             asked: config.routes.iter().map(|route| AskedOfRoute::new(&config, &policies, route)).collect(),
+            records_usage: config.history.is_some(),
             has_restricted_plans: config.plans.iter().any(|plan| !plan.allow_values.is_empty()),
             bans: bans::LadderRule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,

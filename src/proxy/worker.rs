@@ -25,6 +25,7 @@ use crate::{
         bans::{BanTable, OffenseRecorder},
     },
     config::model::Config,
+    history::HistoryRecorder,
     limit::WallClock,
     memory_budget::Reclaimer,
     peaks::PeakRecorder,
@@ -80,6 +81,8 @@ pub struct WorkerConfig {
     pub recorder: Recorder,
     /// The worker's end of the samples of peaks.
     pub peaks: PeakRecorder,
+    /// The worker's end of the history; `None`: none is kept.
+    pub history: Option<HistoryRecorder>,
 }
 
 /// One worker under one configuration: everything that a request needs, in one thread. A request keeps its worker
@@ -122,7 +125,7 @@ impl<S> Worker<S> {
             config,
         } = parts;
         let pools = Rc::new(UpstreamPools::new(index, metrics));
-        let sinks = WorkerSinks { access_log: Rc::new(access_log), tracer, clock };
+        let sinks = WorkerSinks { access_log: Rc::new(access_log), history: config.history, tracer, clock };
         Self {
             store: Rc::new(store()),
             tokens: Rc::new(LeaseTokens::new()),
@@ -147,11 +150,11 @@ impl<S> Worker<S> {
     /// The next worker of the same thread, under another configuration. It shares the store, so that reservations
     /// made under this worker are released in the same store, and keeps the connections to unchanged upstreams.
     pub fn reconfigured(&self, config: WorkerConfig) -> Self {
-        let WorkerConfig { rules, upstreams, metrics, recorder, peaks } = config;
+        let WorkerConfig { rules, upstreams, metrics, recorder, peaks, history } = config;
         let access_log = Rc::clone(&self.telemetry.access_log);
         access_log.reconfigure(rules.config.access_log.format, rules.config.access_log.sample);
         let (tracer, clock) = (self.telemetry.tracer.clone(), self.telemetry.clock);
-        let sinks = WorkerSinks { access_log, tracer, clock };
+        let sinks = WorkerSinks { access_log, history, tracer, clock };
         Self {
             store: Rc::clone(&self.store),
             tokens: Rc::clone(&self.tokens),
@@ -223,10 +226,13 @@ impl<S> Worker<S> {
         (!is_busy).then_some(if open.idle > 0 { REST_WITH_CONNECTIONS } else { REST })
     }
 
-    /// Flushes the abuse records and the peaks. Called as often for a worker whose configuration is no longer in force.
+    /// Flushes the abuse records, the peaks and the sums of the history. Called as often for a worker whose configuration is no longer in force.
     pub fn flush_records(&self) {
         self.recorder.flush();
         self.peaks.flush();
+        if let Some(history) = &self.telemetry.history {
+            history.flush();
+        }
     }
 
     /// Closes all tunnels in order, and each tunnel that is opened from now on.

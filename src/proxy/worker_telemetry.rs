@@ -13,6 +13,7 @@ use super::rules::Rules;
 use crate::{
     abuse::{UserNaming, bans::MANUAL},
     config::model::UserSource,
+    history::HistoryRecorder,
     limit::{Clock, WallClock},
     telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
     tls::CertificateField,
@@ -26,6 +27,8 @@ const ANCHOR: Duration = Duration::from_millis(10);
 pub(super) struct WorkerTelemetry {
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) access_log: Rc<WorkerLog>,
+    /// Sums what is used. `None`: no history is kept.
+    pub(super) history: Option<HistoryRecorder>,
     /// The clock for logged times.
     pub(super) clock: WallClock,
     /// A moment, and wall time then.
@@ -54,6 +57,8 @@ pub(super) struct WorkerTelemetry {
 /// The parts of a worker's telemetry that are kept from one configuration to the next.
 pub(super) struct WorkerSinks {
     pub(super) access_log: Rc<WorkerLog>,
+    /// Of one configuration alone.
+    pub(super) history: Option<HistoryRecorder>,
     pub(super) tracer: Option<Tracer>,
     pub(super) clock: WallClock,
 }
@@ -61,13 +66,14 @@ pub(super) struct WorkerSinks {
 impl WorkerTelemetry {
     /// Counts in `metrics` and writes to `sinks`, with the names of `rules`.
     pub(super) fn new(rules: &Rules, metrics: Arc<WorkerMetrics>, sinks: WorkerSinks) -> Self {
-        let WorkerSinks { access_log, tracer, clock } = sinks;
+        let WorkerSinks { access_log, history, tracer, clock } = sinks;
         let config = &rules.config;
         let policies = config.policies.iter().map(|policy| policy.name.clone());
         let bans = rules.bans.iter().map(|rule| rule.name.to_string());
         Self {
             metrics,
             access_log,
+            history,
             tracer,
             clock,
             anchor: Cell::new((Instant::now(), clock.now())),

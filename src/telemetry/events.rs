@@ -2,7 +2,10 @@
 //!
 //! Publishers never wait. A subscriber that is too slow misses events and gets their number.
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use tokio::sync::{Notify, broadcast};
 
@@ -72,11 +75,21 @@ impl Event {
 }
 
 /// Publishes events. Clones share one channel.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Events {
     sender: broadcast::Sender<Arc<Event>>,
+    /// Keeps events for longer.
+    keeper: Arc<OnceLock<Keeper>>,
     /// Notified by each new subscriber.
     subscribed: Arc<Notify>,
+}
+
+type Keeper = Box<dyn Fn(&Event) + Send + Sync>;
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
 }
 
 /// Receives events published after its creation.
@@ -95,15 +108,27 @@ pub enum EventDelivery {
 
 impl Events {
     pub fn new() -> Self {
-        Self { sender: broadcast::Sender::new(CAPACITY), subscribed: Arc::default() }
+        let (sender, keeper) = (broadcast::Sender::new(CAPACITY), Arc::default());
+        Self { sender, keeper, subscribed: Arc::default() }
     }
 
-    /// Publishes an event. `event` is called only if there is a subscriber.
+    /// Hands each event to `keeper` from now on, which must not block. To be called once.
+    pub fn keep_with(&self, keeper: impl Fn(&Event) + Send + Sync + 'static) {
+        let _once = self.keeper.set(Box::new(keeper));
+    }
+
+    /// Publishes an event. `event` is called only if there is a subscriber, or events are kept.
     pub fn publish(&self, event: impl FnOnce() -> Event) {
-        if self.has_subscribers() {
-            // The last subscriber may have been dropped in between.
-            let _no_subscriber = self.sender.send(Arc::new(event()));
+        let keeper = self.keeper.get();
+        if keeper.is_none() && !self.has_subscribers() {
+            return;
         }
+        let event = event();
+        if let Some(keep) = keeper {
+            keep(&event);
+        }
+        // The last subscriber may have been dropped in between.
+        let _no_subscriber = self.sender.send(Arc::new(event));
     }
 
     /// Whether there is a subscriber.

@@ -15,6 +15,7 @@ mod convert;
 mod deploy;
 mod guide;
 mod harness;
+mod history;
 mod identity;
 mod layering;
 mod limit;

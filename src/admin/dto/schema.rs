@@ -71,6 +71,12 @@ texts! {
     /// The URL of an endpoint, as in proxy.yaml.
     #[schema(pattern = r"^https?://[^/?#]+/?$", example = "http://10.0.0.5:3000")]
     EndpointUrl;
+    /// A day.
+    #[schema(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", example = "2026-11-27")]
+    Date;
+    /// A month.
+    #[schema(pattern = r"^[0-9]{4}-[0-9]{2}$", example = "2026-11")]
+    Month;
     /// RFC 9110, 9.1
     #[schema(pattern = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", example = "GET")]
     Method;
@@ -118,6 +124,17 @@ vocabulary! {
         Valid = "valid",
         Expiring = "expiring",
         Expired = "expired",
+    }
+    /// Whether usage may still grow. `incomplete`: its month is closed, but some process had not reported all of it.
+    UsageState { Open = "open", Closed = "closed", Incomplete = "incomplete", }
+    /// Why requests were denied. `unidentified`: they lack the value that a policy counts by.
+    DenialKind {
+        Limit = "limit",
+        Ban = "ban",
+        Deny = "deny",
+        Allow = "allow",
+        Credential = "credential",
+        Unidentified = "unidentified",
     }
     /// The state of the store's circuit breaker.
     Breaker { Closed = "closed", Open = "open", }

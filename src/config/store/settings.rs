@@ -338,7 +338,7 @@ fn urls_without_credentials<S: Serializer>(urls: &[Secret], to: S) -> Result<S::
     to.collect_seq(urls.iter().map(|url| without_credentials(url.reveal())))
 }
 
-fn without_credentials(url: &str) -> String {
+pub(in crate::config) fn without_credentials(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
     match rest.rsplit_once('@') {

@@ -124,6 +124,54 @@ fn socket_url_error(url: &Url) -> Option<&'static str> {
     })
 }
 
+/// The expected form.
+const POSTGRES_FORM: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, or postgres://USER@/DATABASE?host=/run/postgresql for \
+    a socket";
+
+/// Reads `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE`, or `postgres://[USER[:PASSWORD]@]/DATABASE?host=/DIRECTORY` for the
+/// socket of a server on this machine.
+pub(in crate::config) fn postgres_url(text: &str) -> Result<Url, Invalid> {
+    let invalid = |reason: &'static str| Invalid::new(reason).expected(POSTGRES_FORM);
+    if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(invalid("has a space or a control character"));
+    }
+    let url = Url::parse(text).map_err(|_| invalid("is not a URL"))?;
+    let is_socket = is_socket_of_postgres(&url);
+    let encoded = [url.username(), url.password().unwrap_or_default()];
+    let wrong = match () {
+        () if !matches!(url.scheme(), "postgres" | "postgresql") => "has a scheme other than postgres",
+        () if url.host_str().unwrap_or_default().is_empty() && !is_socket => "has no host",
+        () if url.port() == Some(0) => "has an invalid port",
+        () if encoded.iter().any(|part| percent_decode_str(part).decode_utf8().is_err()) => {
+            "has a user or a password that is not UTF-8"
+        }
+        () if url.path().trim_start_matches('/').is_empty() => "has no database",
+        () if url.path().trim_start_matches('/').contains('/') => "has a path other than a database",
+        () if url.query_pairs().any(|(name, _)| name == "sslmode") => {
+            "has sslmode, which is not supported: the connection is encrypted, unless the server is on this machine"
+        }
+        () if url.query().is_some() && !is_socket => "has a query, which is not supported",
+        () if url.fragment().is_some() => "has a fragment, which is not supported",
+        () => return Ok(url),
+    };
+    Err(invalid(wrong))
+}
+
+/// Whether it is the URL of a socket, and nothing else is in its query.
+fn is_socket_of_postgres(url: &Url) -> bool {
+    let mut query = url.query_pairs();
+    let is_directory = query.next().is_some_and(|(name, value)| name == "host" && value.starts_with('/'));
+    is_directory && query.next().is_none() && url.host_str().unwrap_or_default().is_empty()
+}
+
+/// Whether the server of this URL, which [`postgres_url`] has read, is on this machine.
+pub(in crate::config) fn is_loopback_url(text: &str) -> bool {
+    let Ok(url) = Url::parse(text) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_address = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_socket_of_postgres(&url) || host == "localhost" || is_address
+}
+
 fn is_database(text: &str) -> bool {
     whole_number(text).is_some_and(|number| number <= MAX_DATABASE)
 }

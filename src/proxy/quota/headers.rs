@@ -153,7 +153,7 @@ mod tests {
 
     fn outcome(policy: usize, limit: u64) -> PolicyOutcome {
         let verdict = Verdict { limit, remaining: limit - 1, ..Verdict::UNKNOWN };
-        PolicyOutcome { variant: VariantRef { policy, variant: 0 }, cost: 1, verdict }
+        PolicyOutcome { variant: VariantRef { policy, variant: 0, is_further: false }, cost: 1, verdict }
     }
 
     fn fields_of(outcomes: &[PolicyOutcome]) -> HeaderMap {

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::guard::{Charge, MissingReason, RequestProgress, RequestStage, ReservedCost};
 use crate::{
     config::model::Measure,
+    history::{ChargedUnits, UsageOwner},
     limit::{Check, DecisionSource, Receipt, Store, Taken, Unavailable},
     proxy::worker::Worker,
     telemetry::metrics::WorkerMetrics,
@@ -36,13 +37,16 @@ pub(super) struct OpenCosts<'a, S> {
 
 struct OpenCost<'a> {
     check: Check<'a>,
-    receipt: Receipt,
+    /// `None`: no limit has counted it, and its usage alone is recorded.
+    receipt: Option<Receipt>,
     /// When `receipt` was given.
     taken: Instant,
     /// The units of `check` that are charged for good, because so many bytes have passed. The others may be refunded.
     passed: u64,
     /// The index of its policy.
     policy: usize,
+    /// Whether what it costs is recorded as usage.
+    is_used: bool,
 }
 
 impl<'a, S: Store> OpenCosts<'a, S> {
@@ -54,29 +58,46 @@ impl<'a, S: Store> OpenCosts<'a, S> {
         self.open.is_empty()
     }
 
-    /// Adds the units that `check` has taken.
-    pub(super) fn push(&mut self, check: Check<'a>, receipt: Receipt) {
+    /// Adds the units that `check` has taken. `used_by`: the index of its policy, if its usage is recorded.
+    pub(super) fn push(&mut self, check: Check<'a>, receipt: Receipt, used_by: Option<usize>) {
         let policies = &self.worker.rules.policies;
         let policy = policies.iter().position(|policy| policy.name == check.policy.name).unwrap_or_default();
         self.worker.metrics().reserve_cost(policy, check.cost);
-        self.open.push(OpenCost { check, receipt, taken: Instant::now(), passed: 0, policy });
+        let is_used = used_by.is_some() && !self.is_used_by(policy);
+        let receipt = Some(receipt);
+        self.open.push(OpenCost { check, receipt, taken: Instant::now(), passed: 0, policy, is_used });
+    }
+
+    /// Adds a check that no limit has counted, of the policy with this index, for its usage.
+    pub(super) fn push_uncounted(&mut self, check: Check<'a>, policy: usize) {
+        if !self.is_used_by(policy) {
+            let (receipt, taken) = (None, Instant::now());
+            self.open.push(OpenCost { check, receipt, taken, passed: 0, policy, is_used: true });
+        }
+    }
+
+    /// Whether the response is recorded as usage of this policy. Its keys, and the calls of a batch, share the response.
+    fn is_used_by(&self, policy: usize) -> bool {
+        self.open.iter().any(|open| open.is_used && open.policy == policy)
     }
 
     /// The costs, for the request, in the same order.
     pub(super) fn for_request(&self) -> Box<[ReservedCost]> {
-        let settings =
-            |open: &OpenCost<'_>| Some(ReservedCost::new(&open.check, open.check.policy.cost.of_response()?));
+        let settings = |open: &OpenCost<'_>| {
+            let settings = open.check.policy.cost.of_response()?;
+            Some(ReservedCost::new(&open.check, settings, open.receipt.is_some()))
+        };
         self.open.iter().filter_map(settings).collect()
     }
 
     /// Charges bytes that have passed, and settles all costs once the response has told them.
-    pub(super) async fn settle(&mut self, request: &RequestProgress) {
+    pub(super) async fn settle(&mut self, request: &RequestProgress, owner: Option<&UsageOwner>) {
         let charges: Option<SmallVec<[Charge; 1]>> =
             request.costs().iter().map(ReservedCost::charge).collect();
         match charges {
             Some(charges) => {
                 request.settled();
-                let taken = self.close(&charges);
+                let taken = self.close(&charges, owner);
                 self.send(taken).await;
             }
             None => self.take_more(request.costs()).await,
@@ -85,7 +106,7 @@ impl<'a, S: Store> OpenCosts<'a, S> {
 
     /// Settles what is left when the request has ended. One that was sent, and has no response, costs what it has
     /// reserved: the upstream may have processed it. Its bytes are known: none have passed.
-    pub(super) async fn end(&mut self, request: &RequestProgress) {
+    pub(super) async fn end(&mut self, request: &RequestProgress, owner: Option<&UsageOwner>) {
         if self.open.is_empty() {
             return;
         }
@@ -102,26 +123,32 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             cost.set_charge(*charge);
         }
         request.settled();
-        let taken = self.close(&charges);
+        let taken = self.close(&charges, owner);
         self.send(taken).await;
     }
 
-    /// The settlements of all costs, by what they are `charges`.
-    fn close(&mut self, charges: &[Charge]) -> SmallVec<[Taken<'a>; 1]> {
+    /// The settlements of all costs, by what they are `charges`. They are usage of the `owner`.
+    fn close(&mut self, charges: &[Charge], owner: Option<&UsageOwner>) -> SmallVec<[Taken<'a>; 1]> {
         let metrics = self.worker.metrics();
         let open = std::mem::take(&mut self.open);
-        let settled = open.into_iter().zip(charges).map(|(open, charge)| {
+        let used: ChargedUnits = open
+            .iter()
+            .zip(charges)
+            .filter(|(open, charge)| open.is_used && charge.units > 0)
+            .map(|(open, charge)| (open.policy as u32, charge.units))
+            .collect();
+        if let (Some(owner), Some(history)) = (owner, &self.worker.telemetry.history) {
+            history.record_units(owner, &used);
+        }
+        let settled = open.into_iter().zip(charges).filter_map(|(open, charge)| {
+            let receipt = open.receipt?;
             metrics.settle_cost(
                 open.policy,
                 open.passed + open.check.cost,
                 charge.units,
                 charge.missing.is_some(),
             );
-            Taken {
-                actual: charge.units.saturating_sub(open.passed),
-                check: open.check,
-                receipt: open.receipt,
-            }
+            Some(Taken { actual: charge.units.saturating_sub(open.passed), check: open.check, receipt })
         });
         // The fallback may have taken less than the check says: at most this instance's share.
         let differs = |taken: &Taken<'_>| {
@@ -135,12 +162,13 @@ impl<'a, S: Store> OpenCosts<'a, S> {
     async fn take_more(&mut self, costs: &[ReservedCost]) {
         let metrics = self.worker.metrics();
         for (open, cost) in self.open.iter_mut().zip(costs) {
+            let Some(receipt) = &mut open.receipt else { continue };
             let more = cost.units.get() - open.passed - open.check.cost;
             if more == 0 || cost.settings.measure != Measure::Bytes {
                 continue;
             }
             let check = Check { cost: 0, ..open.check.clone() };
-            let taken = Taken { check, receipt: open.receipt, actual: more };
+            let taken = Taken { check, receipt: *receipt, actual: more };
             match self.worker.store.settle(std::slice::from_ref(&taken)).await {
                 Ok(()) => {}
                 Err(error) if error.may_have_run() => note_lost(metrics, &error),
@@ -150,7 +178,7 @@ impl<'a, S: Store> OpenCosts<'a, S> {
             let step = cost.settings.reserve.default.min(more);
             open.passed += open.check.cost + more - step;
             open.check.cost = step;
-            open.receipt.time = open.receipt.time.saturating_add(micros_since(open.taken));
+            receipt.time = receipt.time.saturating_add(micros_since(open.taken));
             open.taken = Instant::now();
         }
     }

@@ -73,14 +73,18 @@ impl Charge {
     }
 }
 
+/// The most that a response costs which no limit counts.
+const UNLIMITED: u64 = 1 << 50;
+
 impl ReservedCost {
-    /// The units that `check` has taken.
-    pub(super) fn new(check: &Check<'_>, settings: &Arc<ResponseCost>) -> Self {
+    /// The units that `check` has taken. `is_counted`: by a limit.
+    pub(super) fn new(check: &Check<'_>, settings: &Arc<ResponseCost>, is_counted: bool) -> Self {
+        let largest = check.policy.tiers.iter().map(|tier| tier.limit).max().unwrap_or_default();
         Self {
             settings: Arc::clone(settings),
             reserved: check.cost,
             units: Cell::new(check.cost),
-            max_excess: check.policy.tiers.iter().map(|tier| tier.limit).max().unwrap_or_default(),
+            max_excess: if is_counted { largest } else { UNLIMITED },
             charge: Cell::new(None),
         }
     }

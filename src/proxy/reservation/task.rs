@@ -10,7 +10,7 @@ use std::{
 
 use compact_str::CompactString;
 use futures_util::future::{join_all, select};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tokio::{
     sync::oneshot,
     task::spawn_local,
@@ -22,6 +22,7 @@ use super::{
     guard::{RequestProgress, RequestStage, ReservationGuard},
 };
 use crate::{
+    history::UsageOwner,
     limit::{
         Check, Decision, DecisionSource, Policy, Receipt, Store, Taken, Unavailable,
         algorithm::{Detail, Kind, Verdict, concurrency::RETRY_AFTER},
@@ -45,11 +46,13 @@ type Reserved = (Result<Decision, Unavailable>, Option<ReservationGuard>);
 pub(in crate::proxy) async fn reserve<S: Store + 'static>(
     worker: &Rc<Worker<S>>,
     checks: &Checks<'_>,
+    owner: UsageOwner,
 ) -> Reserved {
+    let uncounted = checks.uncounted().iter().map(|(check, variant)| OwnedCheck::new((check, *variant))).collect();
     let checks = checks.iter().map(OwnedCheck::new).collect();
     let (sender, reserved) = oneshot::channel();
     // Boxed: it is large, and tokio moves a task several times.
-    let mut task = Box::pin(hold(Rc::clone(worker), checks, sender));
+    let mut task = Box::pin(hold(Rc::clone(worker), checks, (owner, uncounted), sender));
     // A first step here saves a wait for the task: a store in memory decides at once.
     let is_over = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
     if !is_over {
@@ -60,14 +63,34 @@ pub(in crate::proxy) async fn reserve<S: Store + 'static>(
 
 async fn hold<S: Store + 'static>(
     worker: Rc<Worker<S>>,
-    checks: SmallVec<[OwnedCheck; 2]>,
+    owned: SmallVec<[OwnedCheck; 2]>,
+    (owner, uncounted): (UsageOwner, Vec<OwnedCheck>),
     reserved: oneshot::Sender<Reserved>,
 ) {
     let _pending = worker.reservations.begin();
-    let checks: SmallVec<[Check<'_>; 2]> =
-        checks.into_iter().filter_map(|check| check.resolve(&worker.rules.policies)).collect();
-    let decided = worker.store.decide(&checks).await;
-    let mut reservation = Reservation::new(&worker, checks, &decided);
+    let policies = &worker.rules.policies;
+    let (mut checks, mut variants) = (SmallVec::<[Check<'_>; 2]>::new(), SmallVec::<[VariantRef; 2]>::new());
+    for check in owned {
+        let variant = check.variant;
+        if let Some(check) = check.resolve(policies) {
+            checks.push(check);
+            variants.push(variant);
+        }
+    }
+    let decided = match checks.is_empty() {
+        // Its usage alone depends on the response.
+        true => Ok(Decision::of_nothing()),
+        false => worker.store.decide(&checks).await,
+    };
+    let mut reservation = Reservation::new(&worker, checks, &variants, &decided, owner);
+    if decided.as_ref().is_ok_and(|decision| decision.admitted) {
+        for check in uncounted {
+            let policy = check.variant.policy;
+            if let Some(check) = check.resolve(policies) {
+                reservation.use_units(check, policy);
+            }
+        }
+    }
     let (guard, request) = ReservationGuard::new(reservation.costs.for_request());
     // Without a guard, everything that may have been taken is released at once: if the request was not admitted, or
     // has gone away meanwhile.
@@ -104,6 +127,10 @@ struct Reservation<'a, S> {
     units: SmallVec<[Taken<'a>; 2]>,
     /// The units of costs that the response tells.
     costs: OpenCosts<'a, S>,
+    /// Units that are used, unless the response is one that does not count: by the indexes of their policies.
+    used: SmallVec<[(Check<'a>, usize); 1]>,
+    /// Whose usage it is. `None`: none is recorded.
+    owner: Option<UsageOwner>,
     /// The checks that hold a lease.
     leases: SmallVec<[Taken<'a>; 2]>,
     in_store: InStore,
@@ -130,12 +157,16 @@ impl<'a, S: Store> Reservation<'a, S> {
     fn new(
         worker: &'a Worker<S>,
         checks: SmallVec<[Check<'a>; 2]>,
+        variants: &[VariantRef],
         decided: &Result<Decision, Unavailable>,
+        owner: UsageOwner,
     ) -> Self {
         let mut reservation = Self {
             worker,
             units: SmallVec::new(),
             costs: OpenCosts::new(worker),
+            used: SmallVec::new(),
+            owner: worker.telemetry.history.is_some().then_some(owner),
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,
@@ -147,6 +178,15 @@ impl<'a, S: Store> Reservation<'a, S> {
             Ok(decision) if decision.admitted => {
                 for (index, (check, verdict)) in checks.into_iter().zip(&decision.verdicts).enumerate() {
                     let receipt = decision.receipt(index);
+                    let used_by = variants
+                        .get(index)
+                        .filter(|variant| !check.policy.is_shadow && !variant.is_further)
+                        .map(|variant| variant.policy);
+                    if let Some(policy) = used_by
+                        && (check.policy.cost.of_response().is_none() || !is_taken(verdict))
+                    {
+                        reservation.use_units(check.clone(), policy);
+                    }
                     match check.policy.kind {
                         // A lease without a decision is asked for again when the store is back.
                         Kind::Concurrency if verdict.admitted => {
@@ -156,7 +196,7 @@ impl<'a, S: Store> Reservation<'a, S> {
                         Kind::Concurrency => {}
                         _ if !is_taken(verdict) => {}
                         _ if check.policy.cost.of_response().is_some() => {
-                            reservation.costs.push(check, receipt);
+                            reservation.costs.push(check, receipt, used_by);
                         }
                         _ if check.policy.count.is_some() => {
                             reservation.units.push(Taken::refunded(check, receipt));
@@ -178,28 +218,65 @@ impl<'a, S: Store> Reservation<'a, S> {
         reservation
     }
 
-    /// Whether there is nothing to release.
+    /// Notes that `check`, of the policy with this index, is used whether its policy counts it or not. Each policy uses what
+    /// one response costs once.
+    fn use_units(&mut self, check: Check<'a>, policy: usize) {
+        if self.owner.is_none() || check.policy.kind == Kind::Concurrency {
+            return;
+        }
+        if check.policy.cost.of_response().is_some() {
+            self.costs.push_uncounted(check, policy);
+        } else if check.policy.count.is_some() {
+            self.used.push((check, policy));
+        } else {
+            self.record_use(policy, check.cost);
+        }
+    }
+
+    /// Records units that are used for good.
+    fn record_use(&self, policy: usize, units: u64) {
+        if let (Some(owner), Some(history)) = (&self.owner, &self.worker.telemetry.history)
+            && units > 0
+        {
+            history.record_units(owner, &smallvec![(policy as u32, units)]);
+        }
+    }
+
+    /// Records the units that are used for good, and keeps the ones that are undecided; the others are free.
+    fn settle_used(&mut self, is_free: impl Fn(&Policy) -> Option<bool>) {
+        for (check, policy) in std::mem::take(&mut self.used) {
+            match is_free(check.policy) {
+                Some(true) => {}
+                Some(false) => self.record_use(policy, check.cost),
+                None => self.used.push((check, policy)),
+            }
+        }
+    }
+
+    /// Whether there is nothing to release, or to record.
     fn is_empty(&self) -> bool {
-        self.units.is_empty() && self.costs.is_empty() && self.leases.is_empty()
+        self.units.is_empty() && self.costs.is_empty() && self.leases.is_empty() && self.used.is_empty()
     }
 
     /// Renews the leases until the request ends and the upstream is finished with it, and releases the reservation.
     async fn run(&mut self, request: RequestProgress) {
         let mut renewal = pin!(sleep_until(self.renewed_at + self.renewal_period()));
         while !self.is_empty() {
-            let next = request.next_stage(!self.units.is_empty() || !self.costs.is_empty());
+            let is_open = !self.units.is_empty() || !self.costs.is_empty() || !self.used.is_empty();
+            let next = request.next_stage(is_open);
             match self.renew_until(renewal.as_mut(), next).await {
                 Some(stage) => {
                     self.settle_units(stage).await;
-                    self.costs.settle(&request).await;
+                    self.costs.settle(&request, self.owner.as_ref()).await;
                 }
                 None => break,
             }
         }
-        self.costs.end(&request).await;
+        self.costs.end(&request, self.owner.as_ref()).await;
         if may_be_under_way(request.stage()) {
             // A sent request without a response is charged: the upstream may have processed it.
             self.units.clear();
+            self.settle_used(|_| Some(false));
             if !self.leases.is_empty() {
                 let hold = sleep(HOLD.min(self.shortest_lease()));
                 let (hold, draining) = (pin!(hold), pin!(self.worker.reservations.draining()));
@@ -231,8 +308,12 @@ impl<'a, S: Store> Reservation<'a, S> {
     async fn settle_units(&mut self, stage: RequestStage) {
         match stage {
             RequestStage::Unsent | RequestStage::Sent => {}
-            RequestStage::Refused => self.refund_units(|_| Some(true)).await,
+            RequestStage::Refused => {
+                self.used.clear();
+                self.refund_units(|_| Some(true)).await;
+            }
             RequestStage::Responded { status, .. } => {
+                self.settle_used(|policy| policy.counts(status).map(|counts| !counts));
                 self.refund_units(|taken| taken.check.policy.counts(status).map(|counts| !counts)).await;
             }
         }

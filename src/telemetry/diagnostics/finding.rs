@@ -45,6 +45,16 @@ pub(super) enum Subject {
     TlsReload(PathBuf),
     /// The file of API keys has changed, and can't be used.
     KeysFile,
+    /// The history can't be written.
+    History,
+    /// The spool of the history can't be written.
+    HistorySpool,
+    /// Parts of the history were lost.
+    HistoryDropped,
+    /// The clock differs from that of the history's database.
+    HistoryClock,
+    /// This month waits for processes that are silent.
+    HistoryMonth(String),
     /// The key set of this provider can't be fetched.
     KeySet(String),
     /// The memory for limits is nearly full.

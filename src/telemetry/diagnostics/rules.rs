@@ -12,7 +12,7 @@ use crate::{
     memory_budget::format_bytes,
     telemetry::metrics::{
         BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts, InstanceFacts,
-        KeySetFacts, MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
+        KeptHistoryFacts, KeySetFacts, MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
     },
     telemetry::time::{rfc3339, unix_micros},
     tls::Validity,
@@ -50,6 +50,7 @@ pub(super) struct RuleInput {
     /// One for each provider of tokens.
     pub(super) key_sets: Vec<KeySetFacts>,
     pub(super) keys_file_error: Option<String>,
+    pub(super) history: KeptHistoryFacts,
     pub(super) memory: MemoryInput,
     /// One for each route with recent errors.
     pub(super) routes: Vec<LatestOutcomes>,
@@ -96,8 +97,55 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
         text: format!("{error}: the API keys that were read before stay valid"),
     });
     let others = traffic.into_iter().chain(memory).chain([keys_file]).flatten();
-    let others = others.chain(certificates(input)).chain(key_sets).chain(store).chain(stale);
+    let others = others.chain(certificates(input)).chain(history(&input.history)).chain(key_sets).chain(store).chain(stale);
     outages.into_iter().chain(others).collect()
+}
+
+/// What is wrong with the history.
+fn history(facts: &KeptHistoryFacts) -> impl Iterator<Item = Finding> {
+    let waiting = match (facts.waiting_bytes, facts.spooled_bytes) {
+        (0, _) => String::new(),
+        (waiting, spooled) => format!(
+            "; {} wait, {} of them in the spool",
+            format_bytes(waiting),
+            if spooled == waiting { "all".to_owned() } else { format_bytes(spooled) }
+        ),
+    };
+    let fault = facts.fault.as_ref().map(|fault| Finding {
+        subject: Subject::History,
+        text: format!("the history can't be written: {fault}{waiting}"),
+    });
+    let spool = facts.spool_fault.as_ref().map(|fault| Finding {
+        subject: Subject::HistorySpool,
+        text: format!("the spool of the history can't be written: {fault}; what waits is lost if Tollgate ends"),
+    });
+    let dropped = (facts.dropped > 0).then(|| Finding {
+        subject: Subject::HistoryDropped,
+        text: format!(
+            "{} batches of the history were lost, because there was no room for them: usage and denials are too low",
+            facts.dropped
+        ),
+    });
+    let clock = facts.clock_offset.map(|offset| Finding {
+        subject: Subject::HistoryClock,
+        text: format!(
+            "the clock is {} seconds {} that of the history's database: no month is closed; synchronise the clocks",
+            offset.abs() / 1_000_000,
+            if offset > 0 { "ahead of" } else { "behind" }
+        ),
+    });
+    let waits = facts.waits.as_ref().map(|(month, processes)| {
+        let name = |(id, seen): &(String, i64)| format!("{id}, last seen {}", rfc3339(seen * 1_000_000));
+        let names: Vec<String> = processes.iter().take(3).map(name).collect();
+        Finding {
+            subject: Subject::HistoryMonth(month.clone()),
+            text: format!(
+                "usage of {month} is not closed: it waits for process {}; `tollgate usage close {month}` closes it without",
+                names.join("; ")
+            ),
+        }
+    });
+    [fault, spool, dropped, clock, waits].into_iter().flatten()
 }
 
 fn stale_addresses(endpoint: &EndpointFacts, now: SystemTime) -> Option<Finding> {
@@ -405,6 +453,7 @@ mod tests {
             upstream_tls: Vec::new(),
             key_sets: Vec::new(),
             keys_file_error: None,
+            history: KeptHistoryFacts::default(),
             memory: MemoryInput::default(),
             routes: Vec::new(),
             endpoints: Vec::new(),

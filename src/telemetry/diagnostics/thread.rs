@@ -192,6 +192,7 @@ impl DiagnosticsThread {
             upstream_tls: self.metrics.upstream_tls.read(),
             key_sets: self.metrics.key_sets.read(),
             keys_file_error: self.metrics.keys_file_error.read(),
+            history: self.metrics.kept_history.read(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints.read(),
@@ -226,6 +227,7 @@ impl DiagnosticsThread {
             (
                 Subject::Store(_)
                 | Subject::UnavailableStore(_)
+                | Subject::History
                 | Subject::StaleAddresses { .. }
                 | Subject::KeySet(_),
                 _,

@@ -18,7 +18,7 @@ use super::{
     families::{count, counter, gauge},
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
-    key_sets, openings, refusals,
+    kept_history, key_sets, openings, refusals,
     totals::Totals,
     worker::UnitsLabel,
 };
@@ -190,6 +190,7 @@ impl Metrics {
         certificates::expose(&self.tls.read(), out)?;
         certificates::expose_upstreams(&self.upstream_tls.read(), out)?;
         key_sets::expose(&self.key_sets.read(), out)?;
+        kept_history::expose(&self.kept_history.read(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         gauge(out, "tollgate_build_info", "Version of this build")?
             .encode_family(&version)?

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, ConnectionFacts, EndpointFacts, KeySetFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics,
+    BanFacts, ConnectionFacts, EndpointFacts, KeptHistoryFacts, KeySetFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics,
     StoreTopology, ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics, bans::BanMetrics,
     generation::Generations, names::MetricNames, totals::Totals,
 };
@@ -127,6 +127,8 @@ pub struct Metrics {
     pub key_sets: FactSource<Vec<KeySetFacts>>,
     /// Why the API keys of the file are older than its contents, if they are.
     pub keys_file_error: FactSource<Option<String>>,
+    /// The history that is kept in a database.
+    pub kept_history: FactSource<KeptHistoryFacts>,
     pub connections: FactSource<ConnectionFacts>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
@@ -163,6 +165,7 @@ impl Metrics {
             upstream_tls: FactSource::default(),
             key_sets: FactSource::default(),
             keys_file_error: FactSource::default(),
+            kept_history: FactSource::default(),
             connections: FactSource::default(),
             store_connections: Mutex::default(),
             reloads: Default::default(),

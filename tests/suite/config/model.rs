@@ -94,6 +94,7 @@ fn smallest() -> Config {
         bans: vec![],
         close_banned_tunnels: true,
         abuse: Abuse { retain: secs(86_400), memory: None, users: Users::Plain, secret: None },
+        history: None,
         upstreams: vec![Upstream::new("api", vec![endpoint("127.0.0.1:3000", 3000, 1)])],
         resolver: Resolver { servers: vec![], timeout: secs(5) },
         routes: vec![Route {

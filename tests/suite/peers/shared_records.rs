@@ -104,6 +104,7 @@ impl Instance {
         let active_config = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
             rules: Arc::new(rules),
             peaks: Arc::new(peaks),
+            history: None,
             upstreams: Vec::new(),
             hash: String::new(),
             decides: String::new(),
@@ -117,6 +118,7 @@ impl Instance {
             api_keys: Arc::default(),
             drains: Arc::new(DrainTable::new(Events::new(), true)),
             audit,
+            history: None,
             active_config,
             reloads: admin::ReloadSender::channel().0,
             metrics,

@@ -1,0 +1,1 @@
+SELECT zone, month FROM months

@@ -1,0 +1,284 @@
+//! The history: usage, and denials.
+
+use jiff::{Timestamp, tz::TimeZone};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::schema;
+
+/// `GET /v1/usage`: what was used, in the order of its keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Usage {
+    /// The time zone of its days: `Europe/Berlin`.
+    pub zone: String,
+    /// The first day.
+    #[schema(value_type = schema::Date)]
+    pub from: String,
+    /// The last day.
+    #[schema(value_type = schema::Date)]
+    pub to: String,
+    /// `open`: it may still grow. `closed`: a month whose sums stay as they are. `incomplete`: the same, but some process had
+    /// not reported all of it.
+    #[schema(value_type = schema::UsageState)]
+    pub state: String,
+    pub rows: Vec<UsageRow>,
+    #[schema(value_type = Option<schema::Cursor>)]
+    pub cursor: Option<String>,
+}
+
+/// What was used. It has the members that were asked for with `by`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsageRow {
+    /// Empty: requests without a customer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
+    /// `(unverified)`: users that nobody has verified. Empty: requests without a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Empty: requests that no route matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// The value that tells usage apart, such as the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// `2026-11-27`, in the time zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<String>,
+    /// `2026-11-27T14:00Z`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hour: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// `2xx`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Whether it came after its month was closed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    /// All requests, with the denied ones. 0 by `policy`.
+    pub requests: u64,
+    /// Requests that a limit or a ban has denied.
+    pub denied: u64,
+    pub status_1xx: u64,
+    pub status_2xx: u64,
+    pub status_3xx: u64,
+    /// With the denied ones.
+    pub status_4xx: u64,
+    pub status_5xx: u64,
+    /// What each policy has charged, or would have without an exemption.
+    pub units: Vec<UsedUnits>,
+}
+
+/// What a policy has charged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsedUnits {
+    pub policy: String,
+    pub units: u64,
+}
+
+/// `POST /v1/usage/close`: the body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloseMonth {
+    /// `2026-11`
+    #[schema(value_type = schema::Month)]
+    pub month: String,
+    /// By default, the zone of the first policy with a calendar, or UTC.
+    #[serde(default)]
+    pub zone: Option<String>,
+}
+
+/// A month that is closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClosedMonth {
+    #[schema(value_type = schema::Month)]
+    pub month: String,
+    pub zone: String,
+    /// Whether every process had reported all of it.
+    pub complete: bool,
+}
+
+/// `GET /v1/denials`: who was denied, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Denials {
+    pub denials: Vec<Denial>,
+    #[schema(value_type = Option<schema::Cursor>)]
+    pub cursor: Option<String>,
+}
+
+/// Requests of one client that were denied in one minute for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Denial {
+    /// The minute.
+    #[schema(value_type = schema::Time)]
+    pub time: String,
+    /// An address; or a network, where very many were denied in this minute.
+    pub address: String,
+    pub customer: Option<String>,
+    pub user: Option<String>,
+    pub plan: Option<String>,
+    /// Why they were denied.
+    #[schema(value_type = schema::DenialKind)]
+    pub kind: String,
+    /// The policy, or the rule of the ban.
+    pub policy: Option<String>,
+    /// The policy's limit: `60/1m`.
+    pub limit: Option<String>,
+    pub route: Option<String>,
+    pub method: String,
+    /// How many there were.
+    pub count: u64,
+    #[schema(value_type = schema::Time)]
+    pub first: String,
+    #[schema(value_type = schema::Time)]
+    pub last: String,
+    /// One of them.
+    pub sample: DenialSample,
+}
+
+/// One of several requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DenialSample {
+    pub status: u16,
+    pub path: String,
+    pub host: String,
+    pub user_agent: String,
+    pub request_id: String,
+}
+
+/// `GET /v1/denials/summary`: why requests were denied in a time, and what happened then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DenialSummary {
+    #[schema(value_type = schema::Time)]
+    pub from: String,
+    #[schema(value_type = schema::Time)]
+    pub to: String,
+    /// Oldest first.
+    pub groups: Vec<DenialGroup>,
+    /// Changes and warnings in this time that name who was asked for, or all if nobody was. Oldest first.
+    pub events: Vec<HistoryEvent>,
+    /// Whether there were more denials than were read.
+    pub truncated: bool,
+}
+
+/// Requests of one customer or user that were denied for the same reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DenialGroup {
+    pub customer: Option<String>,
+    pub user: Option<String>,
+    pub plan: Option<String>,
+    #[schema(value_type = schema::DenialKind)]
+    pub kind: String,
+    pub policy: Option<String>,
+    pub limit: Option<String>,
+    pub route: Option<String>,
+    pub method: String,
+    /// The path, if all examples have the same.
+    pub path: Option<String>,
+    pub count: u64,
+    /// How many addresses or networks.
+    pub addresses: usize,
+    /// The one with the most requests.
+    pub address: String,
+    #[schema(value_type = schema::Time)]
+    pub first: String,
+    #[schema(value_type = schema::Time)]
+    pub last: String,
+    pub status: u16,
+    /// The ID of one of the requests.
+    pub request_id: String,
+}
+
+/// Something that was changed, or happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HistoryEvent {
+    #[schema(value_type = schema::Time)]
+    pub time: String,
+    pub by: String,
+    pub action: String,
+    pub target: String,
+    pub detail: String,
+}
+
+impl DenialGroup {
+    /// `14:04–14:06: 31 requests of acme to POST /v1/orders were denied by per-minute (60/1m, plan free); 2 addresses.`
+    pub fn sentence(&self, zone: &TimeZone) -> String {
+        let minute = |time: &str| {
+            let time = time.parse::<Timestamp>().unwrap_or_default().to_zoned(zone.clone());
+            time.strftime("%H:%M").to_string()
+        };
+        let (first, last) = (minute(&self.first), minute(&self.last));
+        let when = if first == last { first } else { format!("{first}–{last}") };
+        let requests = if self.count == 1 { "1 request".to_owned() } else { format!("{} requests", self.count) };
+        let whose = match (&self.customer, &self.user) {
+            (Some(customer), Some(user)) if customer != user => format!("{user} ({customer})"),
+            (Some(who), _) | (None, Some(who)) => who.clone(),
+            (None, None) => self.address.clone(),
+        };
+        let target = self.path.as_deref().or(self.route.as_deref());
+        let to = target.map(|target| format!(" to {} {target}", self.method)).unwrap_or_default();
+        let were = if self.count == 1 { "was" } else { "were" };
+        let plan = self.plan.as_ref().map(|plan| format!("plan {plan}"));
+        let details: Vec<String> = self.limit.iter().cloned().chain(plan).collect();
+        let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
+        let policy = self.policy.as_deref().unwrap_or_default();
+        let by = match self.kind.as_str() {
+            "limit" => format!("denied by {policy}{details}"),
+            "ban" => format!("refused by a ban ({policy})"),
+            "deny" => "refused by `deny`".to_owned(),
+            "allow" => "refused by `allow`".to_owned(),
+            "credential" => "refused for lack of a valid credential".to_owned(),
+            _ => format!("denied by {policy}, as they lack the value that it counts by"),
+        };
+        let addresses = match self.addresses {
+            0 | 1 if self.customer.is_none() && self.user.is_none() => String::new(),
+            0 | 1 => format!("; from {}", self.address),
+            many => format!("; {many} addresses"),
+        };
+        format!("{when}: {requests} of {whose}{to} {were} {by}{addresses}.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_a_sentence() {
+        let group = DenialGroup {
+            customer: Some("acme".into()),
+            plan: Some("free".into()),
+            kind: "limit".into(),
+            policy: Some("per-minute".into()),
+            limit: Some("60/1m".into()),
+            method: "POST".into(),
+            path: Some("/v1/orders".into()),
+            count: 31,
+            addresses: 2,
+            first: "2026-11-27T13:04:10Z".into(),
+            last: "2026-11-27T13:06:59Z".into(),
+            ..DenialGroup::default()
+        };
+        let berlin = TimeZone::get("Europe/Berlin").unwrap();
+        assert_eq!(
+            group.sentence(&berlin),
+            "14:04–14:06: 31 requests of acme to POST /v1/orders were denied by per-minute (60/1m, plan free); 2 addresses."
+        );
+        let one = DenialGroup {
+            kind: "credential".into(),
+            address: "203.0.113.7".into(),
+            method: "GET".into(),
+            count: 1,
+            addresses: 1,
+            first: "2026-11-27T13:04:10Z".into(),
+            last: "2026-11-27T13:04:10Z".into(),
+            ..DenialGroup::default()
+        };
+        assert_eq!(
+            one.sentence(&TimeZone::UTC),
+            "13:04: 1 request of 203.0.113.7 was refused for lack of a valid credential."
+        );
+    }
+}

@@ -1,0 +1,417 @@
+//! A worker's sums of what was used, and of who was denied. It is on the path of a request: most requests end with a hash and
+//! a comparison.
+
+use std::{
+    cell::{Cell, RefCell},
+    hash::{BuildHasher, Hash, Hasher},
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        mpsc::Sender,
+    },
+    time::{Duration, Instant},
+};
+
+use compact_str::CompactString;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use http::{Method, StatusCode};
+use ipnet::IpNet;
+use smallvec::SmallVec;
+
+use super::{collector::Message, plan::HistoryPlan};
+use crate::{
+    api_keys::ApiKey,
+    limit::WallClock,
+};
+
+/// The part of time in which a tally is: days of all time zones begin with one.
+pub(super) const QUARTER: i64 = 15 * 60;
+/// Denials of single clients that a worker tallies at once. Further ones are tallied by network, and then all together.
+const MAX_CLIENTS: usize = 2_048;
+const MAX_NETWORKS: usize = 4_096;
+/// Tallies of all workers that may wait to be merged.
+const MAX_QUEUED: usize = 2_000_000;
+/// The longest texts of a sample, in bytes.
+const MAX_PATH: usize = 256;
+const MAX_TEXT: usize = 128;
+
+/// Whose usage a request is.
+#[derive(Debug, Clone, Default)]
+pub struct UsageOwner {
+    /// Its valid API key, which names the customer and the plan.
+    pub key: Option<Arc<ApiKey>>,
+    /// Its user in the form that may be stored. Empty: none, or users are not told apart.
+    pub user: CompactString,
+    /// The value that tells usage apart. Empty: none.
+    pub value: CompactString,
+    /// The index of its route. `None`: it has matched none.
+    pub route: Option<usize>,
+}
+
+/// The units that policies charge, by their indexes.
+pub type ChargedUnits = SmallVec<[(u32, u64); 2]>;
+
+/// Why a request was denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeniedBy {
+    /// A limit: the policy's index, the variant and its tier.
+    Limit { policy: u32, variant: u16, tier: u16 },
+    /// It lacks the value that identifies it for the policy of this index.
+    Unidentified { policy: u32 },
+    /// The ban rule of this index.
+    Ban { rule: u32 },
+    /// `deny`.
+    Deny,
+    /// `allow`.
+    Allow,
+    /// It lacks a valid credential.
+    Credential,
+}
+
+/// One request, as an example of those that were denied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct DenialSample {
+    pub path: String,
+    pub host: String,
+    pub user_agent: String,
+    pub request_id: String,
+    pub status: u16,
+}
+
+impl DenialSample {
+    /// Cuts what clients can make long.
+    pub fn new(path: &str, host: &str, user_agent: &str, request_id: &str, status: StatusCode) -> Self {
+        let cut = |text: &str, max: usize| text[..text.floor_char_boundary(max)].to_owned();
+        Self {
+            path: cut(path, MAX_PATH),
+            host: cut(host, MAX_TEXT),
+            user_agent: cut(user_agent, MAX_TEXT),
+            request_id: cut(request_id, MAX_TEXT),
+            status: status.as_u16(),
+        }
+    }
+}
+
+/// What an owner has used in a part of a quarter of an hour.
+#[derive(Debug)]
+pub(super) struct UsageTally {
+    hash: u64,
+    pub(super) owner: UsageOwner,
+    pub(super) counts: RequestCounts,
+    pub(super) units: ChargedUnits,
+}
+
+/// Requests, the denied ones among them, and all by the class of their status, from 1xx on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct RequestCounts {
+    pub requests: u64,
+    pub denied: u64,
+    pub classes: [u64; 5],
+}
+
+impl RequestCounts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.denied += other.denied;
+        for (sum, more) in self.classes.iter_mut().zip(other.classes) {
+            *sum += more;
+        }
+    }
+}
+
+/// Who was denied, and by what.
+#[derive(Debug, Clone)]
+pub(super) struct DeniedKey {
+    /// The client's address. Of many clients, their network, or all addresses.
+    pub(super) network: IpNet,
+    pub(super) owner: UsageOwner,
+    pub(super) by: DeniedBy,
+    pub(super) method: Method,
+}
+
+#[derive(Debug)]
+pub(super) struct DenialTally {
+    hash: u64,
+    pub(super) key: DeniedKey,
+    pub(super) count: u64,
+    /// In microseconds since the Unix epoch.
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) sample: DenialSample,
+}
+
+/// The tallies of one tick of a worker.
+#[derive(Debug)]
+pub(super) struct TickTallies {
+    pub(super) plan: Arc<HistoryPlan>,
+    /// The quarter of an hour in which the usage was, since the Unix epoch.
+    pub(super) quarter: i64,
+    pub(super) usage: Vec<UsageTally>,
+    pub(super) denials: Vec<DenialTally>,
+}
+
+/// Sums what is used. Belongs to one worker and one configuration.
+#[derive(Debug)]
+pub struct HistoryRecorder {
+    plan: Arc<HistoryPlan>,
+    sender: TallySender,
+    clock: WallClock,
+    /// The quarter of an hour of the tallies, and when it ends.
+    quarter: Cell<i64>,
+    ends: Cell<Instant>,
+    state: RandomState,
+    usage: RefCell<HashTable<UsageTally>>,
+    denials: RefCell<HashTable<DenialTally>>,
+}
+
+impl HistoryRecorder {
+    pub(super) fn new(plan: Arc<HistoryPlan>, sender: TallySender, clock: WallClock) -> Self {
+        let recorder = Self {
+            plan,
+            sender,
+            clock,
+            quarter: Cell::new(0),
+            ends: Cell::new(Instant::now()),
+            state: RandomState::default(),
+            usage: RefCell::default(),
+            denials: RefCell::default(),
+        };
+        recorder.enter_quarter(Instant::now());
+        recorder
+    }
+
+    /// What it tells usage apart by.
+    pub fn plan(&self) -> &HistoryPlan {
+        &self.plan
+    }
+
+    /// Counts a request that has ended `now`, and the `units` that it has cost for good. `is_denied`: by a limit or a ban.
+    pub fn record(
+        &self,
+        owner: &UsageOwner,
+        now: Instant,
+        status: StatusCode,
+        is_denied: bool,
+        units: &ChargedUnits,
+    ) {
+        self.with_tally(owner, now, |tally| {
+            tally.counts.requests += 1;
+            tally.counts.denied += u64::from(is_denied);
+            let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
+            tally.counts.classes[class] += 1;
+            add_units(&mut tally.units, units);
+        });
+    }
+
+    /// Counts units that a request has cost for good.
+    pub fn record_units(&self, owner: &UsageOwner, units: &ChargedUnits) {
+        if !units.is_empty() {
+            self.with_tally(owner, Instant::now(), |tally| add_units(&mut tally.units, units));
+        }
+    }
+
+    fn with_tally(&self, owner: &UsageOwner, now: Instant, change: impl FnOnce(&mut UsageTally)) {
+        if now >= self.ends.get() {
+            self.enter_quarter(now);
+        }
+        let key = owner.key.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
+        let mut hasher = self.state.build_hasher();
+        (key as usize, owner.route.unwrap_or(usize::MAX)).hash(&mut hasher);
+        if !owner.user.is_empty() || !owner.value.is_empty() {
+            (&owner.user, &owner.value).hash(&mut hasher);
+        }
+        let hash = hasher.finish();
+        let is_same = |tally: &UsageTally| tally.hash == hash && is_same_owner(&tally.owner, owner);
+        let mut usage = self.usage.borrow_mut();
+        let tally = usage.entry(hash, is_same, |tally| tally.hash).or_insert_with(|| UsageTally {
+            hash,
+            owner: owner.clone(),
+            counts: RequestCounts::default(),
+            units: ChargedUnits::new(),
+        });
+        change(tally.into_mut());
+    }
+
+    /// Counts a request of `client` that was denied at `time`, in microseconds since the Unix epoch.
+    pub fn record_denial(
+        &self,
+        client: IpNet,
+        owner: &UsageOwner,
+        by: DeniedBy,
+        method: &Method,
+        time: i64,
+        sample: impl FnOnce() -> DenialSample,
+    ) {
+        let denials = &mut *self.denials.borrow_mut();
+        let denied = Denied { network: client, owner, by, method };
+        if self.count_denial(denials, denied, time) {
+            return;
+        }
+        let known = denials.len();
+        if known < MAX_CLIENTS {
+            return self.begin_denial(denials, denied, time, sample());
+        }
+        let is_full = known >= MAX_NETWORKS;
+        let bits = match (is_full, client.addr()) {
+            (true, _) => 0,
+            (false, IpAddr::V4(_)) => 24,
+            (false, IpAddr::V6(_)) => 48,
+        };
+        let key = owner.key.clone().filter(|_| !is_full);
+        let owner = UsageOwner { key, route: owner.route, ..UsageOwner::default() };
+        let denied = Denied { network: masked_to(client.addr(), bits), owner: &owner, ..denied };
+        if !self.count_denial(denials, denied, time) {
+            self.begin_denial(denials, denied, time, sample());
+        }
+    }
+
+    /// Counts a denial among those that are alike, if there are any.
+    fn count_denial(&self, denials: &mut HashTable<DenialTally>, denied: Denied<'_>, time: i64) -> bool {
+        let hash = self.denial_hash(denied);
+        let found = denials.find_mut(hash, |tally| tally.hash == hash && denied.is_of(&tally.key));
+        found.is_some_and(|tally| {
+            tally.count += 1;
+            tally.last = tally.last.max(time);
+            true
+        })
+    }
+
+    fn begin_denial(
+        &self,
+        denials: &mut HashTable<DenialTally>,
+        denied: Denied<'_>,
+        time: i64,
+        sample: DenialSample,
+    ) {
+        let Denied { network, owner, by, method } = denied;
+        let hash = self.denial_hash(denied);
+        let key = DeniedKey { network, owner: owner.clone(), by, method: known_method(method) };
+        let tally = DenialTally { hash, key, count: 1, first: time, last: time, sample };
+        denials.insert_unique(hash, tally, |tally| tally.hash);
+    }
+
+    fn denial_hash(&self, denied: Denied<'_>) -> u64 {
+        let mut hasher = self.state.build_hasher();
+        let key = denied.owner.key.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
+        (denied.network.addr(), denied.by, key as usize, denied.owner.route).hash(&mut hasher);
+        if !denied.owner.user.is_empty() {
+            denied.owner.user.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Hands the tallies over. To be called a few times a second.
+    pub fn flush(&self) {
+        let usage: Vec<UsageTally> = self.usage.borrow_mut().drain().collect();
+        let denials: Vec<DenialTally> = self.denials.borrow_mut().drain().collect();
+        if !usage.is_empty() || !denials.is_empty() {
+            let (plan, quarter) = (Arc::clone(&self.plan), self.quarter.get());
+            self.sender.send(TickTallies { plan, quarter, usage, denials });
+        }
+    }
+
+    /// Begins the tallies of the quarter of an hour in which `now` is.
+    #[cold]
+    fn enter_quarter(&self, now: Instant) {
+        self.flush();
+        let seconds = self.clock.at(now).div_euclid(1_000_000);
+        // A clock that was set back doesn't change what is past.
+        let quarter = seconds.div_euclid(QUARTER).max(self.quarter.get());
+        self.quarter.set(quarter);
+        let rest = (quarter + 1) * QUARTER - seconds;
+        // The clock may be set: it is read again soon.
+        self.ends.set(now + Duration::from_secs(rest.clamp(1, 60).unsigned_abs()));
+    }
+}
+
+impl Drop for HistoryRecorder {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn is_same_owner(one: &UsageOwner, other: &UsageOwner) -> bool {
+    let is_same_key = match (&one.key, &other.key) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    };
+    is_same_key && one.route == other.route && one.user == other.user && one.value == other.value
+}
+
+/// A denial, as it is looked up.
+#[derive(Clone, Copy)]
+struct Denied<'a> {
+    network: IpNet,
+    owner: &'a UsageOwner,
+    by: DeniedBy,
+    method: &'a Method,
+}
+
+impl Denied<'_> {
+    fn is_of(&self, key: &DeniedKey) -> bool {
+        key.by == self.by
+            && key.network == self.network
+            && is_same_owner(&key.owner, self.owner)
+            && (key.method == self.method || key.method == known_method(self.method))
+    }
+}
+
+pub(super) fn masked_to(address: IpAddr, bits: u8) -> IpNet {
+    IpNet::new(address, bits).map_or_else(|_| address.into(), |network| network.trunc())
+}
+
+/// The method, or one for all that are not standard: clients make them up.
+fn known_method(method: &Method) -> Method {
+    const KNOWN: [Method; 9] = [
+        Method::GET,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::HEAD,
+        Method::OPTIONS,
+        Method::CONNECT,
+        Method::PATCH,
+        Method::TRACE,
+    ];
+    KNOWN.into_iter().find(|known| known == method).unwrap_or_else(|| {
+        Method::from_bytes(b"OTHER").unwrap_or_default()
+    })
+}
+
+pub(super) fn add_units(sums: &mut ChargedUnits, units: &ChargedUnits) {
+    for &(policy, more) in units {
+        match sums.iter_mut().find(|(known, _)| *known == policy) {
+            Some((_, sum)) => *sum = sum.saturating_add(more),
+            None => sums.push((policy, more)),
+        }
+    }
+}
+
+/// A worker's end of the queue.
+#[derive(Clone)]
+pub(super) struct TallySender {
+    pub(super) queue: Sender<Message>,
+    pub(super) queued: Arc<AtomicUsize>,
+    pub(super) dropped: Arc<AtomicU64>,
+}
+
+impl TallySender {
+    /// Hands a tick over. It is dropped, and counted, only if nobody takes them for minutes.
+    fn send(&self, tick: TickTallies) {
+        let count = tick.usage.len() + tick.denials.len();
+        let before = self.queued.fetch_add(count, Relaxed);
+        if before > MAX_QUEUED || self.queue.send(Message::Tick(tick)).is_err() {
+            self.queued.fetch_sub(count, Relaxed);
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for TallySender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TallySender").finish_non_exhaustive()
+    }
+}
