@@ -56,7 +56,8 @@ pub(super) fn zone(context: &HandlerContext, name: Option<&str>) -> Result<(Stri
     let known: Vec<&str> = config.history.iter().flat_map(|plan| plan.zone_names()).collect();
     let name = name.or_else(|| known.first().copied()).unwrap_or("UTC").to_owned();
     let Some(name) = known.iter().find(|known| known.eq_ignore_ascii_case(&name)) else {
-        let detail = format!("usage is not kept by days of {}, but of {}", name.escape_debug(), known.join(", "));
+        let detail =
+            format!("usage is not kept by days of {}, but of {}", name.escape_debug(), known.join(", "));
         return Err(Problem::bad_request(detail));
     };
     let zone = TimeZone::get(name).map_err(|error| Problem::bad_request(error.to_string()))?;
@@ -177,7 +178,8 @@ pub(super) fn question(
             (_, Some(_)) => {}
             (name, None) => {
                 let all: Vec<&str> = Dimension::ALL.iter().map(|of| of.name()).chain(["status"]).collect();
-                let detail = format!("usage is not told apart by {}, but by {}", name.escape_debug(), all.join(", "));
+                let detail =
+                    format!("usage is not told apart by {}, but by {}", name.escape_debug(), all.join(", "));
                 return Err(Problem::bad_request(detail));
             }
         }
@@ -197,15 +199,15 @@ fn days_of(month: Month) -> (Date, Date) {
 }
 
 pub(super) fn month_of(text: &str) -> Result<Month, Problem> {
-    Month::parse(text).ok_or_else(|| {
-        Problem::bad_request(format!("not a month: {}; write 2026-11", text.escape_debug()))
-    })
+    Month::parse(text)
+        .ok_or_else(|| Problem::bad_request(format!("not a month: {}; write 2026-11", text.escape_debug())))
 }
 
 fn date_of(text: &str) -> Result<Date, Problem> {
-    text.parse::<Date>().ok().filter(|date| date.year() >= 1970 && text.len() == 10).ok_or_else(|| {
-        Problem::bad_request(format!("not a day: {}; write 2026-11-27", text.escape_debug()))
-    })
+    text.parse::<Date>()
+        .ok()
+        .filter(|date| date.year() >= 1970 && text.len() == 10)
+        .ok_or_else(|| Problem::bad_request(format!("not a day: {}; write 2026-11-27", text.escape_debug())))
 }
 
 /// A row for each class of status that the requests have.
@@ -336,7 +338,10 @@ impl DenialsQuery {
         let now = context.state.clock.now();
         let moment = |text: &Option<String>, default: i64| match text {
             Some(text) => text.parse::<Timestamp>().map(Timestamp::as_microsecond).map_err(|_| {
-                Problem::bad_request(format!("not a time: {}; write 2026-11-27T14:05:00Z", text.escape_debug()))
+                Problem::bad_request(format!(
+                    "not a time: {}; write 2026-11-27T14:05:00Z",
+                    text.escape_debug()
+                ))
             }),
             None => Ok(default),
         };

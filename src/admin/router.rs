@@ -17,8 +17,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     audit, auth, bans, blocked, configuration, context::HandlerContext, drains, events, evidence, explain,
-    health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status, unblock, upstreams,
-    users,
+    health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status, unblock,
+    upstreams, users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {

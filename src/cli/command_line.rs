@@ -14,8 +14,8 @@ use clap::{
 
 use super::{
     audit, bans, blocked, check, completions, config_file::ConfigFile, convert, demo, drains, events,
-    explain, explain_setting, history, keys, limits, man, policies, reload, replay, run, schema, status, suggest,
-    terminal, top, unblock, upstreams, usage, user, why,
+    explain, explain_setting, history, keys, limits, man, policies, reload, replay, run, schema, status,
+    suggest, terminal, top, unblock, upstreams, usage, user, why,
 };
 
 /// A reverse proxy with built-in rate limiting.

@@ -1,9 +1,6 @@
 //! `tollgate usage`: what customers and users have used.
 
-use std::{
-    io,
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use clap::{Subcommand, ValueHint};
 use http::Method;
@@ -219,7 +216,8 @@ fn text(usage: &Usage) -> String {
         {
             first.push_str(" (late)");
         }
-        let units = |policy: &str| row.units.iter().filter(|of| of.policy == policy).map(|of| of.units).sum::<u64>();
+        let units =
+            |policy: &str| row.units.iter().filter(|of| of.policy == policy).map(|of| of.units).sum::<u64>();
         if by_policy {
             cells.push(row.units.iter().map(|of| of.units).sum::<u64>().to_string());
         } else {
@@ -242,8 +240,9 @@ fn csv(usage: &Usage) -> Result<String, csv::Error> {
         let text = |key: &Option<String>| key.clone().unwrap_or_default();
         let late = if row.late { "true" } else { "false" }.to_owned();
         let of_all = [usage.zone.clone(), usage.from.clone(), usage.to.clone(), usage.state.clone(), late];
-        let keys = [&row.customer, &row.user, &row.plan, &row.route, &row.value, &row.day, &row.hour, &row.status]
-            .map(text);
+        let keys =
+            [&row.customer, &row.user, &row.plan, &row.route, &row.value, &row.day, &row.hour, &row.status]
+                .map(text);
         let start = || of_all.iter().cloned().chain(keys.iter().cloned());
         if row.policy.is_none() {
             let counts = [

@@ -63,12 +63,10 @@ fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
             .ok_or_else(|| wrong(format!("--at: {text} is not a time: write '2026-11-27 14:05'")))?,
         None => now,
     };
-    let within: Span = args
-        .within
-        .parse()
-        .ok()
-        .filter(|span: &Span| span.is_positive())
-        .ok_or_else(|| wrong(format!("--within: {} is not a duration, such as 10m or 2h", args.within)))?;
+    let within: Span =
+        args.within.parse().ok().filter(|span: &Span| span.is_positive()).ok_or_else(|| {
+            wrong(format!("--within: {} is not a duration, such as 10m or 2h", args.within))
+        })?;
     let [from, to] = [at.checked_sub(within), at.checked_add(within)];
     let (Ok(from), Ok(to)) = (from, to) else { return Err(wrong("--within is too long".to_owned())) };
     let (from, to) = (from.to_string(), to.min(now.max(at)).to_string());
@@ -95,7 +93,7 @@ fn moment(text: &str, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     if let Ok(time) = text.parse::<DateTime>() {
         return at(time);
     }
-    let time: Time = text.parse().ok()?;
+    let time: Time = text.parse().ok().filter(|_| text.contains(':'))?;
     let today = now.to_zoned(zone.clone()).date();
     let of_today = at(today.to_datetime(time))?;
     match of_today <= now {

@@ -149,8 +149,7 @@ pub(super) fn add_batch(
         let mut events = Vec::new();
         for event in &batch.events {
             events.push(SqlValue::from(event.time));
-            let texts =
-                [&event.id, &event.instance, &event.by, &event.action, &event.target, &event.detail];
+            let texts = [&event.id, &event.instance, &event.by, &event.action, &event.target, &event.detail];
             events.extend(texts.map(|text| SqlValue::from(text.as_str())));
         }
         sql.run_each(INSERT_EVENT, 7, &events)
@@ -257,10 +256,12 @@ fn add_rows<const N: usize>(
 ) -> Result<(), SqlError> {
     let values = |key: &[i64; N]| key.map(SqlValue::Integer).into_iter();
     let of_requests = rows.iter().filter(|(_, added)| added.counts != [0; 6]);
-    let of_requests = of_requests.flat_map(|(key, added)| values(key).chain(added.counts.map(SqlValue::Integer)));
+    let of_requests =
+        of_requests.flat_map(|(key, added)| values(key).chain(added.counts.map(SqlValue::Integer)));
     sql.run_each(usage, N + 6, &of_requests.collect::<Vec<_>>())?;
     let of_units = rows.iter().flat_map(|(key, added)| added.units.iter().map(move |units| (key, units)));
-    let of_units = of_units.flat_map(|(key, (policy, sum))| values(key).chain([(*policy).into(), (*sum).into()]));
+    let of_units =
+        of_units.flat_map(|(key, (policy, sum))| values(key).chain([(*policy).into(), (*sum).into()]));
     sql.run_each(units, N + 2, &of_units.collect::<Vec<_>>())
 }
 

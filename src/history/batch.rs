@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     plan::{HistoryPlan, OTHER},
-    recorder::{DenialSample, DenialTally, DeniedBy, QUARTER, RequestCounts, TickTallies, UsageOwner, masked_to},
+    recorder::{
+        DenialSample, DenialTally, DeniedBy, QUARTER, RequestCounts, TickTallies, UsageOwner, masked_to,
+    },
 };
 use crate::abuse::shown;
 
@@ -133,7 +135,11 @@ impl Sums {
     pub(super) fn add_tick(&mut self, tick: TickTallies) {
         let TickTallies { plan, quarter, usage, denials } = tick;
         if self.zones.len() != plan.zones.len() || !self.zones.iter().eq(plan.zone_names()) {
-            for name in plan.zone_names().filter(|name| !self.zones.iter().any(|known| known == name)).collect::<Vec<_>>() {
+            for name in plan
+                .zone_names()
+                .filter(|name| !self.zones.iter().any(|known| known == name))
+                .collect::<Vec<_>>()
+            {
                 self.zones.push(name.to_owned());
             }
         }
@@ -161,7 +167,10 @@ impl Sums {
     fn series(&mut self, plan: &HistoryPlan, owner: &UsageOwner, seconds: i64) -> Series {
         let key = owner.key.as_ref();
         Series {
-            customer: key.filter(|_| plan.counts_customers).map(|key| key.customer.clone()).unwrap_or_default(),
+            customer: key
+                .filter(|_| plan.counts_customers)
+                .map(|key| key.customer.clone())
+                .unwrap_or_default(),
             user: owner.user.clone(),
             plan: key.and_then(|key| key.plan.clone()).unwrap_or_default(),
             route: owner.route.and_then(|route| plan.routes.get(route).cloned()).unwrap_or_default(),
@@ -255,7 +264,16 @@ impl Sums {
             (one.minute, &one.address, &one.cause).cmp(&(other.minute, &other.address, &other.cause))
         });
         let events = std::mem::take(&mut self.events);
-        Batch { version: VERSION, started, watermark, has_ended, zones: self.zones.clone(), usage, denials, events }
+        Batch {
+            version: VERSION,
+            started,
+            watermark,
+            has_ended,
+            zones: self.zones.clone(),
+            usage,
+            denials,
+            events,
+        }
     }
 }
 

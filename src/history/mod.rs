@@ -39,6 +39,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
+pub use self::{
+    batch::EventRow as NewEvent,
+    months::{Closing, Month, PendingProcess},
+    plan::{HistoryPlan, SEVERAL, UNVERIFIED},
+    questions::{Denial, DenialQuestion, Dimension, HistoryEvent, UsageAnswer, UsageQuestion, UsageRow},
+    recorder::{ChargedUnits, DenialSample, DeniedBy, HistoryRecorder, RequestCounts, UsageOwner},
+};
 use self::{
     collector::{Collector, Message},
     outbox::{Outbox, Spool},
@@ -46,13 +53,6 @@ use self::{
     recorder::TallySender,
     sql::{Dialect, Postgres, Sql, SqlError, Sqlite},
     writer::{Writer, WriterJob, WriterState},
-};
-pub use self::{
-    batch::EventRow as NewEvent,
-    months::{Closing, Month, PendingProcess},
-    plan::{HistoryPlan, SEVERAL, UNVERIFIED},
-    questions::{Denial, DenialQuestion, Dimension, HistoryEvent, UsageAnswer, UsageQuestion, UsageRow},
-    recorder::{ChargedUnits, DenialSample, DeniedBy, HistoryRecorder, RequestCounts, UsageOwner},
 };
 use crate::{
     config::model::{self, HistoryStore},
@@ -111,9 +111,11 @@ impl History {
         let spool = spool_directory(settings);
         let opened = spool.as_ref().filter(|_| settings.spool > 0).and_then(|path| {
             let opened = Spool::create(path, &process, settings.spool as u64);
-            opened.inspect_err(|error| {
-                tracing::warn!("the spool of the history can't be used: {}: {error}", path.display());
-            }).ok()
+            opened
+                .inspect_err(|error| {
+                    tracing::warn!("the spool of the history can't be used: {}: {error}", path.display());
+                })
+                .ok()
         });
         let outbox = Arc::new(Outbox::new(opened, settings.store.file.is_none()));
         let (messages, received) = mpsc::channel();
@@ -199,7 +201,11 @@ impl History {
         KeptHistoryFacts {
             is_kept: true,
             fault: state.fault,
-            lag_seconds: if waiting.batches == 0 { 0 } else { (now - state.written_until).max(0).unsigned_abs() },
+            lag_seconds: if waiting.batches == 0 {
+                0
+            } else {
+                (now - state.written_until).max(0).unsigned_abs()
+            },
             waiting_batches: waiting.batches,
             waiting_bytes: waiting.bytes,
             spooled_bytes: waiting.on_disk,

@@ -33,7 +33,8 @@ impl Month {
         let (year, month) = text.split_once('-')?;
         let is_written = year.len() == 4 && month.len() == 2;
         let month = Self { year: year.parse().ok()?, month: month.parse().ok()? };
-        (is_written && (1..=12).contains(&month.month) && (1970..=9998).contains(&month.year)).then_some(month)
+        (is_written && (1..=12).contains(&month.month) && (1970..=9998).contains(&month.year))
+            .then_some(month)
     }
 
     /// The month of a date.
@@ -94,7 +95,10 @@ pub enum Closing {
 /// The processes that have not reported all that they served before `end`.
 pub(super) fn pending(sql: &mut dyn Sql, end: i64) -> Result<Vec<PendingProcess>, SqlError> {
     let rows = sql.rows(PENDING, &[end.into()], 1_000)?;
-    Ok(rows.iter().map(|row| PendingProcess { id: row[0].text().to_owned(), seen: row[1].integer() }).collect())
+    Ok(rows
+        .iter()
+        .map(|row| PendingProcess { id: row[0].text().to_owned(), seen: row[1].integer() })
+        .collect())
 }
 
 /// Closes `month` in the zone called `name`, if every process has reported all of it, or is given up. `is_forced`: also if not.
@@ -125,10 +129,7 @@ pub(super) fn close(
         }
         let complete = pending.is_empty();
         let [zone, number] = key;
-        sql.run(
-            INSERT_MONTH,
-            &[zone.clone(), number.clone(), i64::from(complete).into(), now.into()],
-        )?;
+        sql.run(INSERT_MONTH, &[zone.clone(), number.clone(), i64::from(complete).into(), now.into()])?;
         let [from, to] = [month, month.next()].map(|month| SqlValue::from(day_of_date(month.first_day())));
         for sum in [SUM_USAGE, SUM_UNITS] {
             sql.run(sum, &[number.clone(), zone.clone(), from.clone(), to.clone()])?;

@@ -85,7 +85,8 @@ impl Outbox {
                 true => spool.write(number, &bytes).map_err(|error| error.to_string()),
                 false => Err("it has its largest size".to_owned()),
             };
-            inner.fault = written.as_ref().err().map(|error| format!("{}: {error}", spool.directory.display()));
+            inner.fault =
+                written.as_ref().err().map(|error| format!("{}: {error}", spool.directory.display()));
             written.is_ok()
         });
         match is_on_disk {
@@ -224,8 +225,7 @@ impl Spool {
     }
 
     fn open(directory: PathBuf, max: u64) -> io::Result<Self> {
-        let file =
-            OpenOptions::new().create(true).append(true).mode(0o600).open(directory.join("lock"))?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(directory.join("lock"))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, errno)| io::Error::from_raw_os_error(errno as i32))?;
         Ok(Self { directory, max, _lock: lock })
@@ -292,8 +292,9 @@ impl Spool {
 
     /// Removes the directory, unless something is left in it.
     pub(super) fn finish(self) {
-        let is_empty = fs::read_dir(&self.directory)
-            .is_ok_and(|entries| entries.flatten().all(|entry| matches!(entry.file_name().to_str(), Some("lock" | "unfinished"))));
+        let is_empty = fs::read_dir(&self.directory).is_ok_and(|entries| {
+            entries.flatten().all(|entry| matches!(entry.file_name().to_str(), Some("lock" | "unfinished")))
+        });
         if is_empty {
             let _gone = fs::remove_dir_all(&self.directory);
         }

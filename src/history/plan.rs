@@ -93,7 +93,8 @@ impl HistoryPlan {
 fn zones(config: &Config) -> Vec<Zone> {
     let mut seen = BTreeSet::new();
     let with_calendar = config.policies.iter().filter(|policy| policy.has_calendar());
-    let named = with_calendar.map(|policy| &policy.calendar.time_zone).filter(|zone| seen.insert(zone.name()));
+    let named =
+        with_calendar.map(|policy| &policy.calendar.time_zone).filter(|zone| seen.insert(zone.name()));
     let mut zones: Vec<Zone> =
         named.map(|zone| Zone { name: zone.name().to_owned(), zone: zone.0.clone() }).collect();
     if zones.is_empty() {

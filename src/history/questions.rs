@@ -201,8 +201,12 @@ pub(super) fn usage(sql: &mut dyn Sql, question: &UsageQuestion) -> Result<Usage
     let width = columns.len();
     // Constants can't be grouped by.
     let group = |more: &[&str]| {
-        let all: Vec<&str> =
-            columns.iter().copied().chain((late != "0").then_some(late)).chain(more.iter().copied()).collect();
+        let all: Vec<&str> = columns
+            .iter()
+            .copied()
+            .chain((late != "0").then_some(late))
+            .chain(more.iter().copied())
+            .collect();
         if all.is_empty() { String::new() } else { format!(" GROUP BY {}", all.join(", ")) }
     };
     let key_of = |row: &SqlRow| -> Vec<String> {
@@ -251,7 +255,9 @@ pub(super) fn usage(sql: &mut dyn Sql, question: &UsageQuestion) -> Result<Usage
         of_key.units.push((policy, units));
     }
     if rows.len() > MAX_ROWS {
-        return Err(SqlError::Refused(format!("there are more than {MAX_ROWS} rows: ask for a shorter time, or by less")));
+        return Err(SqlError::Refused(format!(
+            "there are more than {MAX_ROWS} rows: ask for a shorter time, or by less"
+        )));
     }
     let mut rows: Vec<UsageRow> = rows.into_values().collect();
     rows.iter_mut().for_each(|row| row.units.sort_unstable());
@@ -344,7 +350,8 @@ pub(super) fn denials(sql: &mut dyn Sql, question: &DenialQuestion) -> Result<Ve
     if let Some((minute, _, _)) = &question.after {
         add("d.minute <= ?", (*minute).into());
     }
-    let all = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
+    let all =
+        if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     let query = format!(
         "SELECT d.minute, d.address, d.cause, c.customer, c.user_name, c.plan, c.kind, c.policy, c.limit_text, c.route, \
          c.method, d.count, d.first_at, d.last_at, d.status, d.path, d.host, d.user_agent, d.request_id \
@@ -435,7 +442,8 @@ pub(super) fn events(
             detail: text(6),
         }
     };
-    let is_asked =
-        |event: &HistoryEvent| text.is_none_or(|text| event.target.contains(text) || event.detail.contains(text));
+    let is_asked = |event: &HistoryEvent| {
+        text.is_none_or(|text| event.target.contains(text) || event.detail.contains(text))
+    };
     Ok(rows.iter().map(event).filter(is_asked).take(limit).collect())
 }

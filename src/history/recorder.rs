@@ -21,10 +21,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{collector::Message, plan::HistoryPlan};
-use crate::{
-    api_keys::ApiKey,
-    limit::WallClock,
-};
+use crate::{api_keys::ApiKey, limit::WallClock};
 
 /// The part of time in which a tally is: days of all time zones begin with one.
 pub(super) const QUARTER: i64 = 15 * 60;
@@ -376,9 +373,10 @@ fn known_method(method: &Method) -> Method {
         Method::PATCH,
         Method::TRACE,
     ];
-    KNOWN.into_iter().find(|known| known == method).unwrap_or_else(|| {
-        Method::from_bytes(b"OTHER").unwrap_or_default()
-    })
+    KNOWN
+        .into_iter()
+        .find(|known| known == method)
+        .unwrap_or_else(|| Method::from_bytes(b"OTHER").unwrap_or_default())
 }
 
 pub(super) fn add_units(sums: &mut ChargedUnits, units: &ChargedUnits) {

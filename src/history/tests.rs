@@ -162,7 +162,9 @@ fn a_month_is_closed_when_all_have_reported_it() {
         close(&mut *sql, "Asia/Kolkata", "2026-10-31T18:36:00Z", false),
         Closing::Closed { complete: true }
     );
-    assert!(matches!(close(&mut *sql, BERLIN, "2026-10-31T23:06:00Z", false), Closing::Waits(two) if two.len() == 2));
+    assert!(
+        matches!(close(&mut *sql, BERLIN, "2026-10-31T23:06:00Z", false), Closing::Waits(two) if two.len() == 2)
+    );
     add(&mut *sql, "one", 2, &batch("2026-10-31T23:06:00Z", Vec::new()));
     let waits = close(&mut *sql, BERLIN, "2026-10-31T23:06:00Z", false);
     assert!(matches!(&waits, Closing::Waits(two) if two[0].id == "two"), "{waits:?}");
@@ -194,7 +196,7 @@ fn a_clean_end_and_a_force_close_a_month() {
     let now = seconds("2026-11-01T01:00:00Z");
     let open = months::open_months(&mut *sql, (&name, &berlin), now).unwrap();
     assert_eq!(open, [october]);
-    let mut close = |sql: &mut dyn Sql, forced| {
+    let close = |sql: &mut dyn Sql, forced| {
         months::close(sql, &mut KnownIds::default(), (&name, &berlin), october, now, forced).unwrap()
     };
     // It was last heard of twelve days ago.
@@ -346,7 +348,11 @@ fn a_flood_is_counted_by_network_and_then_as_a_whole() {
         plan::HistoryPlan,
         recorder::{DeniedBy, HistoryRecorder, TallySender, UsageOwner},
     };
-    use crate::{config::model, limit::{Policy, WallClock}, telemetry::testing};
+    use crate::{
+        config::model,
+        limit::{Policy, WallClock},
+        telemetry::testing,
+    };
     let config = testing::config();
     let policies = Policy::all(config.policies.iter().map(Arc::as_ref));
     let settings = crate::config::parse(
@@ -365,7 +371,14 @@ fn a_flood_is_counted_by_network_and_then_as_a_whole() {
         // Many networks of many addresses each; the last ones are seen by nobody else.
         let address = std::net::Ipv4Addr::from(0x0a00_0000 + nth * 37);
         let client = ipnet::IpNet::from(std::net::IpAddr::from(address));
-        recorder.record_denial(client, &UsageOwner::default(), by, &http::Method::GET, now, DenialSample::default);
+        recorder.record_denial(
+            client,
+            &UsageOwner::default(),
+            by,
+            &http::Method::GET,
+            now,
+            DenialSample::default,
+        );
     }
     recorder.flush();
     let mut sums = Sums::default();

@@ -100,7 +100,6 @@ impl Writer {
         let (mut pause, mut retry) = (FIRST_PAUSE, Instant::now());
         let (mut upkeep, mut cleaning) = (Instant::now(), Instant::now() + UPKEEP);
         while !self.outbox.is_over() {
-            self.outbox.wait(Duration::from_secs(1));
             if Instant::now() < retry {
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
@@ -110,6 +109,7 @@ impl Writer {
                 Ok(()) => {
                     pause = FIRST_PAUSE;
                     self.report(None);
+                    self.outbox.wait(Duration::from_secs(1));
                 }
                 Err(error) => {
                     self.report(Some(&error));
@@ -280,7 +280,10 @@ impl Writer {
         for (process, spool) in Spool::abandoned(path) {
             let numbers = spool.numbers();
             if !numbers.is_empty() {
-                tracing::info!("the history of process {process}, which has ended, is written: {} batches", numbers.len());
+                tracing::info!(
+                    "the history of process {process}, which has ended, is written: {} batches",
+                    numbers.len()
+                );
             }
             for number in numbers {
                 let Ok(bytes) = spool.read(number) else { continue };

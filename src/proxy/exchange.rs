@@ -217,7 +217,8 @@ impl Exchange {
     pub(super) fn set_usage_value(&mut self, uses: &[FoundValues]) {
         let name = self.telemetry.history.as_ref().and_then(|history| history.plan().value());
         let Some(name) = name else { return };
-        let mut texts = uses.iter().filter(|values| values.has(name)).filter_map(|values| values.key_text(name));
+        let mut texts =
+            uses.iter().filter(|values| values.has(name)).filter_map(|values| values.key_text(name));
         let Some(first) = texts.next() else { return };
         self.owner.value = match texts.all(|text| text == first) {
             true => CompactString::from(&first[..first.floor_char_boundary(MAX_VALUE)]),

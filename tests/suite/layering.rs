@@ -15,7 +15,8 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     ("main", &["cli"]),
     (
         "cli",
-        &["history", 
+        &[
+            "history",
             "app",
             "admin",
             "api_keys",
@@ -35,7 +36,8 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     // The composition root uses everything below it, and only the commands use it.
     (
         "app",
-        &["history", 
+        &[
+            "history",
             "file",
             "api_keys",
             "changes",
@@ -59,7 +61,8 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     ("listener", &["changes", "proxy", "http2_frames", "limit", "tls", "file", "config::model", "telemetry"]),
     (
         "admin",
-        &["history", 
+        &[
+            "history",
             "api_keys",
             "changes",
             "abuse",
@@ -115,7 +118,8 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     ("offline::convert", &["config", "config::model", "file"]),
     (
         "proxy",
-        &["history", 
+        &[
+            "history",
             "api_keys",
             "router",
             "upstream",
@@ -209,7 +213,7 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
 ];
 
 /// Crates that only some modules may use, with these modules or their parents.
-const MAY_USE: [(&str, &[&str]); 36] = [
+const MAY_USE: [(&str, &[&str]); 39] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -226,7 +230,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
     ("command_fds", &["cli"]),
-    ("nix", &["cli", "listener", "file", "upstream", "limit"]),
+    ("nix", &["cli", "history", "listener", "file", "upstream", "limit"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces", "identity::jwt"]),
@@ -236,6 +240,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
         &[
             "app",
             "changes",
+            "history",
             "identity::jwt",
             "listener",
             "proxy",
@@ -247,11 +252,14 @@ const MAY_USE: [(&str, &[&str]); 36] = [
             "telemetry",
         ],
     ),
+    ("rusqlite", &["history::sql"]),
+    ("tokio_postgres", &["history::sql"]),
+    ("rustls_tokio_postgres", &["history::sql"]),
     ("bb8_redis", &["store::redis", "peers"]),
     // By its re-export.
     ("redis", &["store::redis", "peers"]),
     ("rmp", &["store::redis"]),
-    ("postcard", &["peers"]),
+    ("postcard", &["history", "peers"]),
     ("prost", &["proxy", "upstream"]),
     ("glob", &["file"]),
     ("regex", &["config", "offline::convert", "request_values"]),

@@ -211,7 +211,8 @@ impl DenialGroup {
         };
         let (first, last) = (minute(&self.first), minute(&self.last));
         let when = if first == last { first } else { format!("{first}–{last}") };
-        let requests = if self.count == 1 { "1 request".to_owned() } else { format!("{} requests", self.count) };
+        let requests =
+            if self.count == 1 { "1 request".to_owned() } else { format!("{} requests", self.count) };
         let whose = match (&self.customer, &self.user) {
             (Some(customer), Some(user)) if customer != user => format!("{user} ({customer})"),
             (Some(who), _) | (None, Some(who)) => who.clone(),

@@ -1,10 +1,6 @@
 //! History that would not be whole, or would name people who are not to be named.
 
-use crate::config::{
-    abuse::settings::Users,
-    reader::Cursor,
-    resolved::Config,
-};
+use crate::config::{abuse::settings::Users, reader::Cursor, resolved::Config};
 
 /// Checks `history`, which is at `value`, against the other settings.
 pub(in crate::config) fn check_history(value: Cursor<'_>, config: &Config) {
@@ -14,7 +10,10 @@ pub(in crate::config) fn check_history(value: Cursor<'_>, config: &Config) {
     {
         if config.store.redis.is_some() && !history.store.single {
             let help = "use `postgres`, which all instances share; or, if this is the only instance, add `single: true`";
-            file.report("limits are shared in Redis, but each instance would have a history of its own", help.to_owned());
+            file.report(
+                "limits are shared in Redis, but each instance would have a history of its own",
+                help.to_owned(),
+            );
         }
         file.warn_without_directory(path);
     }

@@ -25,7 +25,11 @@ pub struct History {
     #[setting(example = "{ file: /var/lib/tollgate/history.db }")]
     pub store: HistoryStore,
     /// How long it is kept.
-    #[setting(mapping, unset = "usage 800 days, denials 90 days, events 400 days", example = "{ denials: 30d }")]
+    #[setting(
+        mapping,
+        unset = "usage 800 days, denials 90 days, events 400 days",
+        example = "{ denials: 30d }"
+    )]
     pub keep: HistoryKeep,
     /// The largest size of the file. When it is nearly full, the oldest denials are dropped; usage never is.
     #[setting(size = "1MiB..=16TiB", default = "2GiB", example = "500MiB")]
@@ -114,7 +118,10 @@ pub struct HistoryStore {
     pub postgres: Option<Secret>,
     /// TLS to PostgreSQL.
     #[setting(mapping, unset = "the authorities of the system, and no client certificate")]
-    #[setting(example = "{ ca: tls/ca.pem }", beside = "postgres: \"postgres://tollgate@db.internal/tollgate\"")]
+    #[setting(
+        example = "{ ca: tls/ca.pem }",
+        beside = "postgres: \"postgres://tollgate@db.internal/tollgate\""
+    )]
     pub tls: ClientTls,
 }
 

@@ -69,7 +69,10 @@ impl Postgres {
             let client = timeout(CONNECT, connected).await.map_err(|_| too_slow())??;
             let settings = "SET search_path TO tollgate; SET synchronous_commit TO on; SET TIME ZONE 'UTC'; \
                             SET lock_timeout TO '8s'; SET idle_in_transaction_session_timeout TO '30s'";
-            timeout(CONNECT, client.batch_execute(settings)).await.map_err(|_| too_slow())?.map_err(sql_error)?;
+            timeout(CONNECT, client.batch_execute(settings))
+                .await
+                .map_err(|_| too_slow())?
+                .map_err(sql_error)?;
             Ok::<_, SqlError>(client)
         })?;
         Ok(Self { runtime, client, prepared: HashMap::new(), timeout: patience })
@@ -91,7 +94,8 @@ impl Postgres {
         if let Some(known) = self.prepared.get(text) {
             return Ok(known.clone());
         }
-        let prepared = self.runtime.block_on(async { timeout(self.timeout, self.client.prepare(text)).await });
+        let prepared =
+            self.runtime.block_on(async { timeout(self.timeout, self.client.prepare(text)).await });
         let prepared = prepared.map_err(|_| too_slow())?.map_err(sql_error)?;
         if self.prepared.len() >= PREPARED {
             self.prepared.clear();
@@ -106,7 +110,8 @@ fn client_config(store: &HistoryStore) -> Result<ClientConfig, SqlError> {
     let refused = |path: &Path, error: &dyn std::fmt::Display| {
         SqlError::Refused(format!("history.store.tls: {} {error}", path.display()))
     };
-    let read = |path: &Path| fs::read(path).map_err(|error| refused(path, &format!("can't be read: {error}")));
+    let read =
+        |path: &Path| fs::read(path).map_err(|error| refused(path, &format!("can't be read: {error}")));
     let authorities = match &store.tls.ca {
         Some(path) => Arc::new(tls::authorities(&read(path)?).map_err(|error| refused(path, &error))?),
         None => system_authorities::trusted(),
@@ -172,7 +177,9 @@ impl Sql for Postgres {
             Type::INT4 => {
                 row.try_get::<_, Option<i32>>(column).map(|n| SqlValue::Integer(n.unwrap_or(0).into()))
             }
-            _ => row.try_get::<_, Option<String>>(column).map(|text| SqlValue::Text(text.unwrap_or_default())),
+            _ => {
+                row.try_get::<_, Option<String>>(column).map(|text| SqlValue::Text(text.unwrap_or_default()))
+            }
         };
         let values = |row: &tokio_postgres::Row| {
             (0..row.len()).map(|column| value(row, column)).collect::<Result<SqlRow, _>>().map_err(sql_error)
@@ -188,7 +195,8 @@ fn too_slow() -> SqlError {
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn sql_error(error: tokio_postgres::Error) -> SqlError {
     let Some(reported) = error.as_db_error() else {
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        let source =
+            std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
         return SqlError::Away(format!("PostgreSQL: {error}{source}"));
     };
     let (code, message) = (reported.code().code(), format!("PostgreSQL: {}", reported.message()));

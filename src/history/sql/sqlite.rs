@@ -1,14 +1,12 @@
 //! A file of SQLite.
 
-use std::{
-    fs::OpenOptions,
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-    time::Duration,
-};
+use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::Path, time::Duration};
 
 use nix::sys::statfs::{self, FsType};
-use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter, types::{ToSqlOutput, ValueRef}};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, params_from_iter,
+    types::{ToSqlOutput, ValueRef},
+};
 
 use super::{Dialect, Sql, SqlError, SqlRow, SqlValue};
 
@@ -28,7 +26,8 @@ impl Sqlite {
     /// # Errors
     /// It can't be opened, is no database, or is on a network file system.
     pub(in crate::history) fn open(path: &Path, size: usize) -> Result<Self, SqlError> {
-        let of_file = |error: &dyn std::fmt::Display| SqlError::Refused(format!("{}: {error}", path.display()));
+        let of_file =
+            |error: &dyn std::fmt::Display| SqlError::Refused(format!("{}: {error}", path.display()));
         // Its journal gets the same mode.
         OpenOptions::new()
             .create(true)
@@ -59,7 +58,7 @@ impl Sqlite {
         let connection = Connection::open_with_flags(path, flags).map_err(sql_error)?;
         connection.set_prepared_statement_cache_capacity(PREPARED);
         connection.busy_timeout(BUSY).map_err(sql_error)?;
-        connection.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY").map_err(sql_error)?;
+        connection.execute_batch("PRAGMA temp_store = MEMORY").map_err(sql_error)?;
         Ok(Self(connection))
     }
 
@@ -80,8 +79,8 @@ fn refuse_network(path: &Path) -> Result<(), SqlError> {
     const NINE_P: i64 = 0x0102_1997;
     let Ok(found) = statfs::statfs(path) else { return Ok(()) };
     let kind = found.filesystem_type();
-    let is_network = kind == statfs::NFS_SUPER_MAGIC
-        || [CIFS, SMB2, NINE_P].iter().any(|magic| kind == FsType(*magic));
+    let is_network =
+        kind == statfs::NFS_SUPER_MAGIC || [CIFS, SMB2, NINE_P].iter().any(|magic| kind == FsType(*magic));
     match is_network {
         true => Err(SqlError::Refused(format!(
             "{} is on a network file system, where SQLite is not safe: use a local disk, or PostgreSQL",
@@ -145,7 +144,9 @@ impl Sql for Sqlite {
 
 fn sql_error(error: rusqlite::Error) -> SqlError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => SqlError::Full("the disk is full, or the file has its largest size".to_owned()),
+        Some(ErrorCode::DiskFull) => {
+            SqlError::Full("the disk is full, or the file has its largest size".to_owned())
+        }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             SqlError::Away("another process holds the file".to_owned())
         }

@@ -48,7 +48,8 @@ pub(in crate::proxy) async fn reserve<S: Store + 'static>(
     checks: &Checks<'_>,
     owner: UsageOwner,
 ) -> Reserved {
-    let uncounted = checks.uncounted().iter().map(|(check, variant)| OwnedCheck::new((check, *variant))).collect();
+    let uncounted =
+        checks.uncounted().iter().map(|(check, variant)| OwnedCheck::new((check, *variant))).collect();
     let checks = checks.iter().map(OwnedCheck::new).collect();
     let (sender, reserved) = oneshot::channel();
     // Boxed: it is large, and tokio moves a task several times.

@@ -97,7 +97,12 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
         text: format!("{error}: the API keys that were read before stay valid"),
     });
     let others = traffic.into_iter().chain(memory).chain([keys_file]).flatten();
-    let others = others.chain(certificates(input)).chain(history(&input.history)).chain(key_sets).chain(store).chain(stale);
+    let others = others
+        .chain(certificates(input))
+        .chain(history(&input.history))
+        .chain(key_sets)
+        .chain(store)
+        .chain(stale);
     outages.into_iter().chain(others).collect()
 }
 
@@ -117,7 +122,9 @@ fn history(facts: &KeptHistoryFacts) -> impl Iterator<Item = Finding> {
     });
     let spool = facts.spool_fault.as_ref().map(|fault| Finding {
         subject: Subject::HistorySpool,
-        text: format!("the spool of the history can't be written: {fault}; what waits is lost if Tollgate ends"),
+        text: format!(
+            "the spool of the history can't be written: {fault}; what waits is lost if Tollgate ends"
+        ),
     });
     let dropped = (facts.dropped > 0).then(|| Finding {
         subject: Subject::HistoryDropped,

@@ -36,10 +36,22 @@ pub(super) fn expose(facts: &KeptHistoryFacts, out: &mut DescriptorEncoder<'_>) 
         return Ok(());
     }
     for (name, help, value) in [
-        ("tollgate_history_lag_seconds", "Age of the oldest part of the history that is not written yet", facts.lag_seconds),
+        (
+            "tollgate_history_lag_seconds",
+            "Age of the oldest part of the history that is not written yet",
+            facts.lag_seconds,
+        ),
         ("tollgate_history_waiting_bytes", "History that is not written yet", facts.waiting_bytes),
-        ("tollgate_history_spooled_bytes", "History that is not written yet and is in the spool", facts.spooled_bytes),
-        ("tollgate_history_up", "Whether the last attempt to write the history succeeded", u64::from(facts.fault.is_none())),
+        (
+            "tollgate_history_spooled_bytes",
+            "History that is not written yet and is in the spool",
+            facts.spooled_bytes,
+        ),
+        (
+            "tollgate_history_up",
+            "Whether the last attempt to write the history succeeded",
+            u64::from(facts.fault.is_none()),
+        ),
     ] {
         gauge(out, name, help)?.encode_gauge(&value)?;
     }

@@ -12,9 +12,9 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, ConnectionFacts, EndpointFacts, KeptHistoryFacts, KeySetFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics,
-    StoreTopology, ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics, bans::BanMetrics,
-    generation::Generations, names::MetricNames, totals::Totals,
+    BanFacts, ConnectionFacts, EndpointFacts, KeptHistoryFacts, KeySetFacts, NodeFacts, PoolMetrics,
+    PoolState, StoreMetrics, StoreTopology, ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics,
+    bans::BanMetrics, generation::Generations, names::MetricNames, totals::Totals,
 };
 use crate::config::model::Config;
 

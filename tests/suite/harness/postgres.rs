@@ -40,11 +40,6 @@ impl Postgres {
         postgres
     }
 
-    /// Its URL. The connection is in clear text, as the server is on this machine.
-    pub fn url(&self) -> String {
-        url(self.port)
-    }
-
     fn launch(&mut self) {
         // Another process that asked for a free port may have this one for a moment.
         eventually("PostgreSQL starts", || {
@@ -118,10 +113,12 @@ fn is_root() -> bool {
 
 /// The directory of the newest version's programs.
 fn programs() -> PathBuf {
-    let versions = fs::read_dir("/usr/lib/postgresql").expect("this test needs PostgreSQL: apt-get install postgresql");
-    let newest = versions.flatten().filter(|version| version.path().join("bin/postgres").exists()).max_by_key(|version| {
-        version.file_name().to_string_lossy().parse::<u32>().unwrap_or_default()
-    });
+    let versions =
+        fs::read_dir("/usr/lib/postgresql").expect("this test needs PostgreSQL: apt-get install postgresql");
+    let newest = versions
+        .flatten()
+        .filter(|version| version.path().join("bin/postgres").exists())
+        .max_by_key(|version| version.file_name().to_string_lossy().parse::<u32>().unwrap_or_default());
     newest.expect("a version of PostgreSQL").path().join("bin")
 }
 

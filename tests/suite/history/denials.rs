@@ -51,7 +51,9 @@ routes:
     for _ in 0..3 {
         assert_eq!(get_from("127.0.0.9", tollgate.address, "/open", &[]).status, 403);
     }
-    eventually("all denials are in the history", || count(&denials(&tollgate, "limit=1000")) == 31 + 2 + 4 + 2 + 5 + 1 + 3);
+    eventually("all denials are in the history", || {
+        count(&denials(&tollgate, "limit=1000")) == 31 + 2 + 4 + 2 + 5 + 1 + 3
+    });
 
     let acme = denials(&tollgate, "customer=acme");
     assert_eq!(count(&acme), 31);
@@ -81,16 +83,24 @@ routes:
     assert!(denials(&tollgate, "to=2026-01-01T00:00:00Z").is_empty());
     // Page by page.
     let first = tollgate.admin("GET", "/v1/denials?limit=2").json();
-    let second = tollgate.admin("GET", &format!("/v1/denials?limit=1000&cursor={}", first["cursor"].as_str().unwrap())).json();
+    let second = tollgate
+        .admin("GET", &format!("/v1/denials?limit=1000&cursor={}", first["cursor"].as_str().unwrap()))
+        .json();
     let all = [first, second].map(|page| page["denials"].as_array().unwrap().clone()).concat();
     assert_eq!(count(&all), 48);
 
     // The sample's request is found again by its ID.
     let id = row["sample"]["request_id"].as_str().unwrap();
-    prints(&tollgate.command(&["why", "--request", id]), &["31 requests of acme to GET /v1/orders were denied by per-hour (5/1h, plan free)"]);
+    prints(
+        &tollgate.command(&["why", "--request", id]),
+        &["31 requests of acme to GET /v1/orders were denied by per-hour (5/1h, plan free)"],
+    );
     let why = tollgate.command(&["why", "--customer", "acme"]);
     prints(&why, &["31 requests of acme", "Meanwhile:", "ban ip:127.0.0.9"]);
-    prints(&tollgate.command(&["why", "--address", "127.0.0.9"]), &["3 requests of 127.0.0.9 to GET /open were refused by a ban (manual)"]);
+    prints(
+        &tollgate.command(&["why", "--address", "127.0.0.9"]),
+        &["3 requests of 127.0.0.9 to GET /open were refused by a ban (manual)"],
+    );
     prints(&tollgate.command(&["why", "--customer", "initech"]), &["No request was denied."]);
     let wrong = tollgate.command(&["why", "--at", "yesterday"]);
     assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
@@ -105,7 +115,7 @@ fn what_a_client_makes_long_or_strange_is_kept_within_bounds() {
         "policies: { none: { algorithm: fixed_window, key: ip, limit: 1/1h } }
 routes: [{ path: /*, upstream: api, policies: [none] }]",
     );
-    let long = format!("/{}", "a%00é".repeat(200).replace('é', "%C3%A9"));
+    let long = format!("/{}", "a%C3%A9".repeat(200));
     let agent = "x".repeat(5_000);
     let mut client = Client::connect(tollgate.address);
     for nth in 0..50 {

@@ -10,18 +10,23 @@ use serde_json::Value;
 
 use crate::harness::{Client, Config, Ended, Tollgate, eventually};
 
-/// Keys of customers in a file: each is its customer's name, and `key-` before it.
+/// Keys of customers in a file.
 fn keys_file(directory: &Path, customers: &[(&str, Option<&str>)]) -> String {
     let key = |(customer, plan): &(&str, Option<&str>)| {
         let plan = plan.map(|plan| format!(", plan: {plan}")).unwrap_or_default();
         format!(
-            "- {{ id: {customer}, hash: \"{}\", customer: {customer}{plan} }}\n",
-            hash(&format!("key-{customer}"))
+            "  - {{ id: {customer}, hash: \"{}\", customer: {customer}{plan} }}\n",
+            hash(&key_of(customer))
         )
     };
     let path = directory.join("keys.yaml");
-    std::fs::write(&path, customers.iter().map(key).collect::<String>()).unwrap();
+    std::fs::write(&path, format!("keys:\n{}", customers.iter().map(key).collect::<String>())).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+/// The key of a customer.
+fn key_of(customer: &str) -> String {
+    format!("the-key-of-the-customer-{customer}")
 }
 
 fn hash(key: &str) -> String {
@@ -44,7 +49,7 @@ fn config(origin: SocketAddr, history: &str, rest: &str) -> Config {
 /// The statuses of requests for `path` with the key of `customer`, one after the other.
 fn send(address: SocketAddr, customer: &str, path: &str, count: usize) -> BTreeMap<u16, usize> {
     let mut client = Client::connect(address);
-    let key = format!("key-{customer}");
+    let key = key_of(customer);
     let mut statuses = BTreeMap::new();
     for _ in 0..count {
         let status = client.request("GET", path, &[("x-api-key", &key)], b"").status;
@@ -67,7 +72,8 @@ fn rows(tollgate: &Tollgate, key: &str, query: &str) -> BTreeMap<String, (u64, u
     let usage = usage(tollgate, query);
     let row = |row: &Value| {
         let units = row["units"].as_array().unwrap().iter();
-        let units = units.map(|of| (of["policy"].as_str().unwrap().to_owned(), of["units"].as_u64().unwrap()));
+        let units =
+            units.map(|of| (of["policy"].as_str().unwrap().to_owned(), of["units"].as_u64().unwrap()));
         let counts = [&row["requests"], &row["denied"]].map(|count| count.as_u64().unwrap());
         (row[key].as_str().unwrap().to_owned(), (counts[0], counts[1], units.collect()))
     };
@@ -81,7 +87,12 @@ fn has_requests(tollgate: &Tollgate, expected: u64) {
     eventually(&format!("{expected} requests are in the history"), || {
         let reply = tollgate.admin("GET", "/v1/usage?by=route&limit=1000");
         if reply.status == 200 {
-            found = reply.json()["rows"].as_array().unwrap().iter().map(|row| row["requests"].as_u64().unwrap()).sum();
+            found = reply.json()["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["requests"].as_u64().unwrap())
+                .sum();
         }
         assert!(found <= expected, "{found} of {expected}");
         found == expected

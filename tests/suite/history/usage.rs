@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicUsize, Ordering::SeqCst},
     sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{has_requests, keys_file, prints, rows, send, start, usage};
+use super::{has_requests, key_of, keys_file, prints, rows, send, start, usage};
 use crate::harness::{Client, Config, Origin, Tollgate, becomes, eventually, get};
 
 fn units(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -37,7 +37,7 @@ policies:
   shadowed: {{ algorithm: fixed_window, key: ip, limit: 1/1h, mode: shadow }}
   slots: {{ algorithm: concurrency, key: ip, limit: 100, lease: 1m }}
 routes:
-  - {{ name: heavy, path: /heavy, upstream: api, policies: [{{ policy: monthly, cost: 3 }}, minutes] }}
+  - {{ name: heavy, path: /heavy, upstream: api, policies: [{{ name: monthly, cost: 3 }}, minutes] }}
   - {{ name: own, path: /own, reply: {{ status: 204 }} }}
   - {{ name: all, path: /*, upstream: api, policies: [monthly, minutes, shadowed, slots] }}"
     );
@@ -64,17 +64,22 @@ routes:
     let by_plan = rows(&tollgate, "plan", "by=plan");
     assert_eq!([by_plan["free"].0, by_plan["pro"].0, by_plan[""].0], [33, 34, 15]);
     let statuses = usage(&tollgate, "by=status&customer=acme");
-    let statuses: Vec<_> = statuses["rows"].as_array().unwrap().iter().map(|row| (&row["status"], &row["requests"])).collect();
+    let statuses: Vec<_> =
+        statuses["rows"].as_array().unwrap().iter().map(|row| (&row["status"], &row["requests"])).collect();
     assert_eq!(statuses, [(&json!("2xx"), &json!(20)), (&json!("4xx"), &json!(5))]);
     let total = usage(&tollgate, "by=day");
     assert_eq!(total["zone"], "Europe/Berlin");
-    let requests: u64 = total["rows"].as_array().unwrap().iter().map(|row| row["requests"].as_u64().unwrap()).sum();
+    let requests: u64 =
+        total["rows"].as_array().unwrap().iter().map(|row| row["requests"].as_u64().unwrap()).sum();
     assert_eq!(requests, 82);
 
     // The commands print the same.
     prints(&tollgate.command(&["usage"]), &["CUSTOMER", "globex    34"]);
     let csv = tollgate.command(&["usage", "--csv", "--customer", "globex"]);
-    prints(&csv, &["zone,from,to,state,late,customer,user,plan,route,value,day,hour,status,requests,denied,"]);
+    prints(
+        &csv,
+        &["zone,from,to,state,late,customer,user,plan,route,value,day,hour,status,requests,denied,"],
+    );
     let lines: Vec<&str> = csv.stdout.lines().collect();
     assert_eq!(lines.len(), 4, "{}", csv.stdout);
     assert!(lines[1].contains(",globex,,,,,,,,34,0,0,34,0,0,0,,"), "{}", lines[1]);
@@ -112,10 +117,12 @@ routes: [{{ path: /*, upstream: api, policies: [tokens] }}]"
     );
     let tollgate = start(origin.address, FILE, &rest);
     let ask = |customer: &str, model: &str| {
-        let key = format!("key-{customer}");
+        let key = key_of(customer);
         let body = json!({ "model": model, "max_tokens": 100, "messages": [] }).to_string();
         let headers = [("x-api-key", key.as_str()), ("content-type", "application/json")];
-        Client::connect(tollgate.address).request("POST", "/v1/chat/completions", &headers, body.as_bytes()).status
+        Client::connect(tollgate.address)
+            .request("POST", "/v1/chat/completions", &headers, body.as_bytes())
+            .status
     };
     let statuses: Vec<u16> = (0..10).map(|_| ask("acme", "gpt-4o")).collect();
     let admitted = statuses.iter().filter(|status| **status == 200).count() as u64;
@@ -124,7 +131,9 @@ routes: [{{ path: /*, upstream: api, policies: [tokens] }}]"
         assert_eq!(ask("globex", model), 200);
     }
     has_requests(&tollgate, 14);
-    eventually("all costs are settled", || rows(&tollgate, "customer", "by=customer")["globex"].2 == units(&[("tokens", 480)]));
+    eventually("all costs are settled", || {
+        rows(&tollgate, "customer", "by=customer")["globex"].2 == units(&[("tokens", 480)])
+    });
     assert_eq!(rows(&tollgate, "customer", "by=customer")["acme"].2, units(&[("tokens", admitted * 120)]));
     let by_model = rows(&tollgate, "value", "by=value&customer=globex");
     let of = |model: &str| (by_model[model].0, by_model[model].2["tokens"]);
@@ -174,7 +183,13 @@ trusted_proxies: [127.0.0.1]
 history: { store: { file: history.db }, usage: [user] }",
     ));
     let mut client = Client::connect(tollgate.address);
-    for (header, user, count) in [("x-user", "ann", 3), ("x-user", "bob", 2), ("x-claimed", "eve", 4), ("x-claimed", "mallory", 1), ("x-none", "", 5)] {
+    for (header, user, count) in [
+        ("x-user", "ann", 3),
+        ("x-user", "bob", 2),
+        ("x-claimed", "eve", 4),
+        ("x-claimed", "mallory", 1),
+        ("x-none", "", 5),
+    ] {
         for _ in 0..count {
             assert_eq!(client.request("GET", "/", &[(header, user)], b"").status, 200);
         }
@@ -218,7 +233,10 @@ fn a_killed_process_loses_seconds_and_counts_nothing_twice() {
 #[test]
 fn a_configuration_that_can_keep_no_history_is_refused() {
     for (settings, said) in [
-        ("history: { store: { file: h.db } }\nstore: { redis: { url: \"redis://127.0.0.1:1\" } }", "a history of its own"),
+        (
+            "history: { store: { file: h.db } }\nstore: { redis: { url: \"redis://127.0.0.1:1\" } }",
+            "a history of its own",
+        ),
         ("history: { store: { file: h.db, postgres: \"postgres://a@b/c\" } }", "exclude each other"),
         ("history: {}", "missing"),
         ("history: { store: { postgres: \"mysql://a@b/c\" } }", "scheme other than postgres"),
