@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::schema;
+use crate::abuse::bans::MANUAL;
 
 /// `GET /v1/usage`: what was used, in the order of its keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -227,6 +228,7 @@ impl DenialGroup {
         let policy = self.policy.as_deref().unwrap_or_default();
         let by = match self.kind.as_str() {
             "limit" => format!("denied by {policy}{details}"),
+            "ban" if policy == MANUAL => "refused by an operator's ban".to_owned(),
             "ban" => format!("refused by a ban ({policy})"),
             "deny" => "refused by `deny`".to_owned(),
             "allow" => "refused by `allow`".to_owned(),

@@ -99,7 +99,7 @@ routes:
     prints(&why, &["31 requests of acme", "Meanwhile:", "ban ip:127.0.0.9"]);
     prints(
         &tollgate.command(&["why", "--address", "127.0.0.9"]),
-        &["3 requests of 127.0.0.9 to GET /open were refused by a ban (manual)"],
+        &["3 requests of 127.0.0.9 to GET /open were refused by an operator's ban"],
     );
     prints(&tollgate.command(&["why", "--customer", "initech"]), &["No request was denied."]);
     let wrong = tollgate.command(&["why", "--at", "yesterday"]);
