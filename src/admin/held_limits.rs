@@ -5,10 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use super::{context::HandlerContext, dto, keys::search, limit_key::LimitKey, problem::Problem};
+use super::{
+    context::HandlerContext,
+    dto,
+    keys::{is_valid, search},
+    limit_key::LimitKey,
+    problem::Problem,
+};
 use crate::{
     abuse::{UserNaming, bans::normalize_user},
-    api_keys::{ApiKey, KeyField, KeyState},
+    api_keys::{ApiKey, KeyField},
     config::model::{Condition, HeaderFrom, UserSource},
     limit::{Policy, StoreAdmin},
 };
@@ -199,8 +205,4 @@ fn is_verified(source: &UserSource) -> bool {
         UserSource::Cookie(_) | UserSource::Basic => false,
         UserSource::Jwt(_) | UserSource::Tls(_) | UserSource::ApiKey(_) => true,
     }
-}
-
-fn is_valid(key: &ApiKey, now: i64) -> bool {
-    key.state == KeyState::Active && key.expires.is_none_or(|expires| expires > now)
 }

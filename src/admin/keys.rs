@@ -608,6 +608,11 @@ fn changed(
     }
 }
 
+/// Whether requests may have the key.
+pub(super) fn is_valid(key: &ApiKey, now: i64) -> bool {
+    StateFilter::of(key, now) == Some(StateFilter::Active)
+}
+
 /// The version of a key, as a field of the response.
 fn etag(record: &dto::ApiKey) -> [(HeaderName, String); 1] {
     [(ETAG, format!("\"{}\"", record.version))]
@@ -633,7 +638,7 @@ fn change_detail(change: &dto::ApiKeyChange) -> String {
 }
 
 /// Plans and routes of these keys that are not there: the policies' own limits hold, and no request is let through.
-fn warnings(config: &Config, keys: &[ApiKey]) -> Vec<String> {
+pub(super) fn warnings(config: &Config, keys: &[ApiKey]) -> Vec<String> {
     let plans: Vec<&str> = config.plans.iter().map(|plan| &*plan.name).collect();
     let routes: Vec<&str> = config.routes.iter().map(|route| route.name.as_str()).collect();
     let unknown = |names: BTreeSet<&str>, known: &[&str], what: &str, effect: &str| {

@@ -15,6 +15,7 @@ mod client_state;
 mod configuration;
 mod connection_slots;
 mod context;
+mod customers;
 mod drains;
 pub mod dto;
 mod events;

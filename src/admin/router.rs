@@ -16,9 +16,9 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    audit, auth, bans, blocked, configuration, context::HandlerContext, drains, events, evidence, explain,
-    health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status, unblock,
-    upstreams, users,
+    audit, auth, bans, blocked, configuration, context::HandlerContext, customers, drains, events, evidence,
+    explain, health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status,
+    unblock, upstreams, users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {
@@ -47,6 +47,8 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(keys::rotate))
         .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))
+        .routes(routes!(customers::list))
+        .routes(routes!(customers::set_plan))
         .routes(routes!(history::usage))
         .routes(routes!(history::close))
         .routes(routes!(history::denials))

@@ -13,9 +13,9 @@ use clap::{
 };
 
 use super::{
-    audit, bans, blocked, check, completions, config_file::ConfigFile, convert, demo, drains, events,
-    explain, explain_setting, history, keys, limits, man, policies, reload, replay, run, schema, status,
-    suggest, terminal, top, unblock, upstreams, usage, user, why,
+    audit, bans, blocked, check, completions, config_file::ConfigFile, convert, customers, demo, drains,
+    events, explain, explain_setting, history, keys, limits, man, policies, reload, replay, run, schema,
+    status, suggest, terminal, top, unblock, upstreams, usage, user, why,
 };
 
 /// A reverse proxy with built-in rate limiting.
@@ -80,6 +80,8 @@ enum Command {
     Limits(limits::Args),
     /// Make, list, change, rotate, revoke, import and export API keys
     Keys(keys::Args),
+    /// List customers with their plans and what they have used, or move one to another plan
+    Customers(customers::Args),
     /// Show what customers and users have used, or close a month
     Usage(usage::Args),
     /// Say why requests were denied, now or at some time before
@@ -130,6 +132,7 @@ pub fn main() -> ExitCode {
         Command::Policies(args) => policies::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Keys(args) => keys::run(&args),
+        Command::Customers(args) => customers::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Why(args) => why::run(&args),
         Command::History(args) => history::run(&args),

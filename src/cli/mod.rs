@@ -10,6 +10,7 @@ mod command_line;
 mod completions;
 mod config_file;
 mod convert;
+mod customers;
 mod demo;
 mod drains;
 mod events;

@@ -25,6 +25,7 @@ mod tests;
 mod writer;
 
 use std::{
+    collections::HashMap,
     io,
     path::{Path, PathBuf},
     sync::{
@@ -247,6 +248,14 @@ impl History {
         limit: usize,
     ) -> Result<Vec<HistoryEvent>, HistoryError> {
         self.ask(move |sql| questions::events(sql, between, text.as_deref(), limit)).await
+    }
+
+    /// When each customer was denied last, since this minute: in microseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub async fn last_denials(&self, minute: i64) -> Result<HashMap<String, i64>, HistoryError> {
+        self.ask(move |sql| questions::last_denials(sql, minute)).await
     }
 
     /// The processes that have not reported all that they served before `end`, in seconds since the Unix epoch.

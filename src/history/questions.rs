@@ -1,6 +1,6 @@
 //! What is asked of the history: who has used how much, and who was denied, when and why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ipnet::IpNet;
 use jiff::{civil::Date, tz};
@@ -405,6 +405,14 @@ fn denial(row: &SqlRow) -> Denial {
             request_id: text(18),
         },
     }
+}
+
+/// When each customer was denied last, since this minute: in microseconds since the Unix epoch.
+pub(super) fn last_denials(sql: &mut dyn Sql, minute: i64) -> Result<HashMap<String, i64>, SqlError> {
+    let query = "SELECT c.customer, MAX(d.last_at) FROM denials d JOIN causes c ON c.id = d.cause \
+                 WHERE d.minute >= $1 AND c.customer <> '' GROUP BY c.customer";
+    let rows = sql.rows(query, &[minute.into()], MAX_ROWS)?;
+    Ok(rows.iter().map(|row| (row[0].text().to_owned(), row[1].integer())).collect())
 }
 
 /// A change, or something that happened.

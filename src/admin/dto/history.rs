@@ -203,6 +203,140 @@ pub struct HistoryEvent {
     pub detail: String,
 }
 
+/// The columns of usage as CSV, which do not change. Those of dimensions that were not asked for are empty.
+const USAGE_COLUMNS: [&str; 22] = [
+    "zone",
+    "from",
+    "to",
+    "state",
+    "late",
+    "customer",
+    "user",
+    "plan",
+    "route",
+    "value",
+    "day",
+    "hour",
+    "status",
+    "requests",
+    "denied",
+    "status_1xx",
+    "status_2xx",
+    "status_3xx",
+    "status_4xx",
+    "status_5xx",
+    "policy",
+    "units",
+];
+/// The columns of denials as CSV, which do not change.
+const DENIAL_COLUMNS: [&str; 18] = [
+    "time",
+    "address",
+    "customer",
+    "user",
+    "plan",
+    "kind",
+    "policy",
+    "limit",
+    "route",
+    "method",
+    "count",
+    "first",
+    "last",
+    "status",
+    "path",
+    "host",
+    "user_agent",
+    "request_id",
+];
+
+/// A table of CSV (RFC 4180). A cell that a spreadsheet would take for a formula gets an apostrophe: clients choose some.
+fn table(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let safe = |cell: String| match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => format!("'{cell}"),
+        false => cell,
+    };
+    // Writing to memory does not fail.
+    let _written = table.write_record(columns);
+    for row in rows {
+        let _written = table.write_record(row.into_iter().map(safe));
+    }
+    String::from_utf8_lossy(&table.into_inner().unwrap_or_default()).into_owned()
+}
+
+impl Usage {
+    /// A row for the requests of each row, and one for the units of each policy.
+    pub fn csv(&self) -> String {
+        let of_row = |row: &UsageRow| {
+            let text = |key: &Option<String>| key.clone().unwrap_or_default();
+            let late = if row.late { "true" } else { "false" }.to_owned();
+            let of_all = [self.zone.clone(), self.from.clone(), self.to.clone(), self.state.clone(), late];
+            let keys = [
+                &row.customer,
+                &row.user,
+                &row.plan,
+                &row.route,
+                &row.value,
+                &row.day,
+                &row.hour,
+                &row.status,
+            ];
+            let start: Vec<String> = of_all.into_iter().chain(keys.map(text)).collect();
+            let counts = [
+                row.requests,
+                row.denied,
+                row.status_1xx,
+                row.status_2xx,
+                row.status_3xx,
+                row.status_4xx,
+                row.status_5xx,
+            ];
+            let counts = counts.map(|count| count.to_string());
+            let none = || String::new();
+            let of_requests = start.iter().cloned().chain(counts).chain([none(), none()]).collect();
+            let of_units = row.units.iter().map(|of| {
+                let units = [of.policy.clone(), of.units.to_string()];
+                start.iter().cloned().chain(std::iter::repeat_n(none(), 7)).chain(units).collect()
+            });
+            let of_requests: Option<Vec<String>> = row.policy.is_none().then_some(of_requests);
+            of_requests.into_iter().chain(of_units).collect::<Vec<Vec<String>>>()
+        };
+        table(&USAGE_COLUMNS, self.rows.iter().flat_map(of_row))
+    }
+}
+
+impl Denials {
+    /// A row for each.
+    pub fn csv(&self) -> String {
+        let of = |denial: &Denial| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let sample = denial.sample.clone();
+            vec![
+                denial.time.clone(),
+                denial.address.clone(),
+                text(&denial.customer),
+                text(&denial.user),
+                text(&denial.plan),
+                denial.kind.clone(),
+                text(&denial.policy),
+                text(&denial.limit),
+                text(&denial.route),
+                denial.method.clone(),
+                denial.count.to_string(),
+                denial.first.clone(),
+                denial.last.clone(),
+                sample.status.to_string(),
+                sample.path,
+                sample.host,
+                sample.user_agent,
+                sample.request_id,
+            ]
+        };
+        table(&DENIAL_COLUMNS, self.denials.iter().map(of))
+    }
+}
+
 impl DenialGroup {
     /// `14:04–14:06: 31 requests of acme to POST /v1/orders were denied by per-minute (60/1m, plan free); 2 addresses.`
     pub fn sentence(&self, zone: &TimeZone) -> String {
@@ -282,6 +416,47 @@ mod tests {
         assert_eq!(
             one.sentence(&TimeZone::UTC),
             "13:04: 1 request of 203.0.113.7 was refused for lack of a valid credential."
+        );
+    }
+
+    fn usage() -> Usage {
+        let row = |customer: &str, requests, units| UsageRow {
+            customer: Some(customer.into()),
+            requests,
+            status_2xx: requests,
+            units: vec![UsedUnits { policy: "monthly".into(), units }],
+            ..UsageRow::default()
+        };
+        Usage {
+            zone: "Europe/Berlin".into(),
+            from: "2026-11-01".into(),
+            to: "2026-11-30".into(),
+            state: "closed".into(),
+            rows: vec![row("", 3, 1), row("acme, \"inc\"", 400, 400)],
+            cursor: None,
+        }
+    }
+
+    #[test]
+    fn the_columns_of_csv_are_always_the_same() {
+        let table = usage().csv();
+        let mut reader = csv::Reader::from_reader(table.as_bytes());
+        assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>(), USAGE_COLUMNS);
+        let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        let of = |row: usize, column: &str| {
+            let at = USAGE_COLUMNS.iter().position(|name| *name == column).unwrap();
+            rows[row].get(at).unwrap().to_owned()
+        };
+        assert_eq!(rows.len(), 4);
+        assert_eq!([of(2, "customer"), of(2, "requests"), of(2, "units")], ["acme, \"inc\"", "400", ""]);
+        assert_eq!([of(3, "policy"), of(3, "units"), of(3, "requests")], ["monthly", "400", ""]);
+    }
+
+    #[test]
+    fn a_cell_is_never_a_formula() {
+        assert_eq!(
+            table(&["a"], [vec!["=1+1".to_owned()], vec!["a,b".to_owned()]].into_iter()),
+            "a\n'=1+1\n\"a,b\"\n"
         );
     }
 }

@@ -38,6 +38,9 @@ pub(super) enum NavItem {
     Blocked,
     Bans,
     Keys,
+    Customers,
+    Usage,
+    History,
     Upstreams,
     Policies,
     Explain,
@@ -46,11 +49,19 @@ pub(super) enum NavItem {
 
 impl NavItem {
     /// In display order: item, path, name, and the SVG path of its icon.
-    const ALL: [(Self, &'static str, &'static str, &'static str); 8] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 11] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
         (Self::Bans, "/bans", "Bans", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4"),
         (Self::Keys, "/keys", "Keys", "M5.5 7.5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM7.7 8.3L13.5 2.5M11 5l2 2"),
+        (
+            Self::Customers,
+            "/customers",
+            "Customers",
+            "M6 2.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM1.8 13.5c.3-2.6 2-4 4.2-4s3.9 1.4 4.2 4M11 3.2a2.2 2.2 0 0 1 0 4.1M12.3 10c1.1.5 1.8 1.7 2 3.5",
+        ),
+        (Self::Usage, "/usage", "Usage", "M2.5 13.5v-4h2.5v4M6.8 13.5v-7h2.5v7M11 13.5v-10h2.5v10"),
+        (Self::History, "/history", "History", "M8 2a6 6 0 1 1-5.6 3.8M2 2.8v3.2h3.2M8 5v3.2l2.2 1.5"),
         (
             Self::Upstreams,
             "/upstreams",

@@ -12,6 +12,7 @@ mod components;
 mod dialogs;
 mod explain;
 mod format;
+mod history;
 mod key_sets;
 mod keys;
 mod layout;

@@ -11,12 +11,24 @@ use http::{StatusCode, Uri, header::LOCATION};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    super::context::HandlerContext, address, assets, audit, bans, blocked, explain, keys, layout, login,
-    overview, peaks, policies, upstreams, user,
+    super::context::HandlerContext, address, assets, audit, bans, blocked, explain, history, keys, layout,
+    login, overview, peaks, policies, upstreams, user,
 };
 
 /// The first path segments of all pages but the overview.
-const PAGES: [&str; 8] = ["blocked", "users", "keys", "upstreams", "policies", "bans", "explain", "audit"];
+const PAGES: [&str; 11] = [
+    "blocked",
+    "users",
+    "keys",
+    "customers",
+    "usage",
+    "history",
+    "upstreams",
+    "policies",
+    "bans",
+    "explain",
+    "audit",
+];
 
 pub(in crate::admin) fn routes() -> Router<Arc<HandlerContext>> {
     Router::new()
@@ -26,6 +38,11 @@ pub(in crate::admin) fn routes() -> Router<Arc<HandlerContext>> {
         .route("/users/{user}", get(user::user))
         .route("/bans", get(bans::bans))
         .route("/keys", get(keys::keys))
+        .route("/customers", get(history::customers))
+        .route("/usage", get(history::usage))
+        .route("/usage.csv", get(history::usage_csv))
+        .route("/history", get(history::history))
+        .route("/history.csv", get(history::denials_csv))
         .route("/upstreams", get(upstreams::upstreams))
         .route("/policies", get(policies::policies))
         .route("/policies/{name}", get(peaks::peaks))
