@@ -165,16 +165,16 @@ impl Sums {
     }
 
     fn series(&mut self, plan: &HistoryPlan, owner: &UsageOwner, seconds: i64) -> Series {
-        let key = owner.key.as_ref();
+        let (key, names) = (owner.key.as_ref(), owner.names());
         Series {
             customer: key
                 .filter(|_| plan.counts_customers)
                 .map(|key| key.customer.clone())
                 .unwrap_or_default(),
-            user: owner.user.clone(),
+            user: names.user,
             plan: key.and_then(|key| key.plan.clone()).unwrap_or_default(),
-            route: owner.route.and_then(|route| plan.routes.get(route).cloned()).unwrap_or_default(),
-            value: self.known_value(&owner.value, seconds),
+            route: owner.route.and_then(|route| plan.routes.get(route as usize).cloned()).unwrap_or_default(),
+            value: self.known_value(&names.value, seconds),
         }
     }
 
@@ -206,9 +206,13 @@ impl Sums {
         let (kind, policy, limit) = named_cause(plan, key.by);
         let series = Series {
             customer: customer.map(|key| key.customer.clone()).unwrap_or_default(),
-            user: key.owner.user,
+            user: key.owner.names().user,
             plan: customer.and_then(|key| key.plan.clone()).unwrap_or_default(),
-            route: key.owner.route.and_then(|route| plan.routes.get(route).cloned()).unwrap_or_default(),
+            route: key
+                .owner
+                .route
+                .and_then(|route| plan.routes.get(route as usize).cloned())
+                .unwrap_or_default(),
             value: CompactString::default(),
         };
         let mut cause =

@@ -3,7 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    hash::{BuildHasher, Hash, Hasher},
+    hash::BuildHasher,
     net::IpAddr,
     sync::{
         Arc,
@@ -39,12 +39,68 @@ const MAX_TEXT: usize = 128;
 pub struct UsageOwner {
     /// Its valid API key, which names the customer and the plan.
     pub key: Option<Arc<ApiKey>>,
-    /// Its user in the form that may be stored. Empty: none, or users are not told apart.
-    pub user: CompactString,
-    /// The value that tells usage apart. Empty: none.
-    pub value: CompactString,
     /// The index of its route. `None`: it has matched none.
-    pub route: Option<usize>,
+    pub route: Option<u32>,
+    /// Names that its request has. Few have any, and those that have none are compared at once.
+    names: Option<Box<OwnerNames>>,
+}
+
+/// The names in a request. Empty: none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct OwnerNames {
+    pub(super) user: CompactString,
+    pub(super) value: CompactString,
+}
+
+impl UsageOwner {
+    /// Sets the user, in the form that may be stored. Empty: it has none, or users are not told apart.
+    pub fn set_user(&mut self, user: &str) {
+        if !user.is_empty() || self.names.is_some() {
+            self.names.get_or_insert_default().user = user.into();
+        }
+    }
+
+    /// Sets the value that tells usage apart.
+    pub fn set_value(&mut self, value: &str) {
+        if !value.is_empty() || self.names.is_some() {
+            self.names.get_or_insert_default().value = value.into();
+        }
+    }
+
+    /// Without the names in its request.
+    #[must_use]
+    pub fn unnamed(&self) -> Self {
+        Self { key: self.key.clone(), route: self.route, names: None }
+    }
+
+    pub(super) fn names(&self) -> OwnerNames {
+        self.names.as_deref().cloned().unwrap_or_default()
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.key_address() == other.key_address() && self.route == other.route && self.names == other.names
+    }
+
+    /// Tells keys apart that are held.
+    fn key_address(&self) -> usize {
+        self.key.as_ref().map_or(0, |key| Arc::as_ptr(key) as usize)
+    }
+
+    /// A hash of the key and the route, which no client chooses, and of the names.
+    fn hash(&self, state: &RandomState) -> u64 {
+        let hash = mixed(self.key_address() as u64, u64::from(self.route.unwrap_or(u32::MAX)));
+        match &self.names {
+            None => hash,
+            Some(names) => mixed(hash, state.hash_one(names)),
+        }
+    }
+}
+
+/// Folds the product, so that each bit depends on each.
+fn mixed(one: u64, other: u64) -> u64 {
+    const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+    let product = u128::from(one ^ SEED) * u128::from(other.rotate_left(32) ^ 0xd1b5_4a32_d192_ed03);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// The units that policies charge, by their indexes.
@@ -65,6 +121,22 @@ pub enum DeniedBy {
     Allow,
     /// It lacks a valid credential.
     Credential,
+}
+
+impl DeniedBy {
+    /// A number for each.
+    fn code(self) -> u64 {
+        match self {
+            Self::Limit { policy, variant, tier } => {
+                u64::from(policy) << 32 | u64::from(variant) << 16 | u64::from(tier)
+            }
+            Self::Unidentified { policy } => u64::from(policy) << 32 | 0xffff_ffff,
+            Self::Ban { rule } => 1 << 63 | u64::from(rule),
+            Self::Deny => 1 << 62,
+            Self::Allow => 1 << 62 | 1,
+            Self::Credential => 1 << 62 | 2,
+        }
+    }
 }
 
 /// One request, as an example of those that were denied.
@@ -159,6 +231,8 @@ pub struct HistoryRecorder {
     quarter: Cell<i64>,
     ends: Cell<Instant>,
     state: RandomState,
+    /// Nobody outside knows it.
+    seed: u64,
     usage: RefCell<HashTable<UsageTally>>,
     denials: RefCell<HashTable<DenialTally>>,
 }
@@ -172,6 +246,7 @@ impl HistoryRecorder {
             quarter: Cell::new(0),
             ends: Cell::new(Instant::now()),
             state: RandomState::default(),
+            seed: fastrand::u64(..),
             usage: RefCell::default(),
             denials: RefCell::default(),
         };
@@ -213,22 +288,15 @@ impl HistoryRecorder {
         if now >= self.ends.get() {
             self.enter_quarter(now);
         }
-        let key = owner.key.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
-        let mut hasher = self.state.build_hasher();
-        (key as usize, owner.route.unwrap_or(usize::MAX)).hash(&mut hasher);
-        if !owner.user.is_empty() || !owner.value.is_empty() {
-            (&owner.user, &owner.value).hash(&mut hasher);
-        }
-        let hash = hasher.finish();
-        let is_same = |tally: &UsageTally| tally.hash == hash && is_same_owner(&tally.owner, owner);
+        let hash = owner.hash(&self.state);
         let mut usage = self.usage.borrow_mut();
-        let tally = usage.entry(hash, is_same, |tally| tally.hash).or_insert_with(|| UsageTally {
-            hash,
-            owner: owner.clone(),
-            counts: RequestCounts::default(),
-            units: ChargedUnits::new(),
-        });
-        change(tally.into_mut());
+        if let Some(known) = usage.find_mut(hash, |tally| tally.hash == hash && tally.owner.is(owner)) {
+            return change(known);
+        }
+        let (owner, counts, units) = (owner.clone(), RequestCounts::default(), ChargedUnits::new());
+        let mut tally = UsageTally { hash, owner, counts, units };
+        change(&mut tally);
+        usage.insert_unique(hash, tally, |tally| tally.hash);
     }
 
     /// Counts a request of `client` that was denied at `time`, in microseconds since the Unix epoch.
@@ -256,8 +324,10 @@ impl HistoryRecorder {
             (false, IpAddr::V4(_)) => 24,
             (false, IpAddr::V6(_)) => 48,
         };
-        let key = owner.key.clone().filter(|_| !is_full);
-        let owner = UsageOwner { key, route: owner.route, ..UsageOwner::default() };
+        let mut owner = owner.unnamed();
+        if is_full {
+            owner.key = None;
+        }
         let denied = Denied { network: masked_to(client.addr(), bits), owner: &owner, ..denied };
         if !self.count_denial(denials, denied, time) {
             self.begin_denial(denials, denied, time, sample());
@@ -289,14 +359,14 @@ impl HistoryRecorder {
         denials.insert_unique(hash, tally, |tally| tally.hash);
     }
 
+    /// Clients choose their addresses, and nothing else of it.
     fn denial_hash(&self, denied: Denied<'_>) -> u64 {
-        let mut hasher = self.state.build_hasher();
-        let key = denied.owner.key.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
-        (denied.network.addr(), denied.by, key as usize, denied.owner.route).hash(&mut hasher);
-        if !denied.owner.user.is_empty() {
-            denied.owner.user.hash(&mut hasher);
-        }
-        hasher.finish()
+        let address = match denied.network.addr() {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        let address = mixed(address as u64 ^ self.seed, (address >> 64) as u64 ^ self.seed.rotate_left(17));
+        mixed(mixed(denied.owner.hash(&self.state), denied.by.code()), address)
     }
 
     /// Hands the tallies over. To be called a few times a second.
@@ -329,15 +399,6 @@ impl Drop for HistoryRecorder {
     }
 }
 
-fn is_same_owner(one: &UsageOwner, other: &UsageOwner) -> bool {
-    let is_same_key = match (&one.key, &other.key) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (None, None) => true,
-        _ => false,
-    };
-    is_same_key && one.route == other.route && one.user == other.user && one.value == other.value
-}
-
 /// A denial, as it is looked up.
 #[derive(Clone, Copy)]
 struct Denied<'a> {
@@ -351,7 +412,7 @@ impl Denied<'_> {
     fn is_of(&self, key: &DeniedKey) -> bool {
         key.by == self.by
             && key.network == self.network
-            && is_same_owner(&key.owner, self.owner)
+            && key.owner.is(self.owner)
             && (key.method == self.method || key.method == known_method(self.method))
     }
 }

@@ -466,7 +466,9 @@ impl<'a> Checks<'a> {
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let address = details.context.known_address();
         let (variant, policy) = match policy.applicable(|of| condition_matches(of, attributes, address)) {
-            Ok((variant, limits)) => (VariantRef { policy: index, variant, is_further: false }, limits),
+            Ok((variant, limits)) => {
+                (VariantRef { policy: index, variant: variant as u32, is_further: false }, limits)
+            }
             Err(condition) => {
                 if details.context.rules.records_usage && !policy.is_shadow {
                     self.add_uncounted(index, policy, price, details, attributes);

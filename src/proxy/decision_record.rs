@@ -1,6 +1,5 @@
 //! Records the decision about a request: counters, verdicts, outcomes, and the denials behind it.
 
-use compact_str::CompactString;
 use http::{HeaderName, Method, StatusCode, header};
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::{
     abuse::masked,
-    history::{DenialSample, DeniedBy, UsageOwner},
+    history::{DenialSample, DeniedBy},
     limit::{Decision, DecisionSource, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
     telemetry::metrics::{SourceLabel, VerdictLabel},
@@ -45,7 +44,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             // A fallback has limits of its own.
             if decision.source != DecisionSource::Fallback {
                 worker.peaks.record(DecidedCheck {
-                    name: SampleName { route, policy, variant: outcome.variant.variant },
+                    name: SampleName { route, policy, variant: outcome.variant.variant as usize },
                     check: outcome.check,
                     verdict: &outcome.verdict,
                     is_admitted: decision.admitted,
@@ -86,12 +85,11 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
         let outcome = self.exchange.outcomes.get(decisive);
         let policy = outcome.map_or(0, |outcome| outcome.variant.policy);
-        if let Some(PolicyOutcome { variant, verdict, .. }) = outcome {
-            let by = DeniedBy::Limit {
-                policy: policy as u32,
-                variant: variant.variant as u16,
-                tier: verdict.tier as u16,
-            };
+        if self.exchange.history().is_some()
+            && let Some(PolicyOutcome { variant, verdict, .. }) = outcome
+        {
+            let (variant, tier) = (variant.variant as u16, verdict.tier as u16);
+            let by = DeniedBy::Limit { policy: policy as u32, variant, tier };
             self.keep_denial(by, self.status_of(policy), Some(context));
         }
         self.exchange.verdict.deny(policy);
@@ -113,16 +111,11 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         context: Option<&RequestContext<'_, '_>>,
     ) {
         let Some(history) = self.exchange.history() else { return };
-        let user = context.and_then(RequestContext::recorded_user);
-        let UsageOwner { key, route, .. } = &self.exchange.owner;
-        let owner = UsageOwner {
-            key: key.clone(),
-            route: *route,
-            user: user.as_deref().unwrap_or_default().into(),
-            value: CompactString::default(),
-        };
-        let prefix = self.worker.config().client_address.ipv6_prefix;
-        let client = masked(self.exchange.address(), prefix);
+        let mut owner = self.exchange.owner.unnamed();
+        if let Some(user) = context.and_then(RequestContext::recorded_user) {
+            owner.set_user(&user);
+        }
+        let client = masked(self.exchange.address(), self.worker.config().client_address.ipv6_prefix);
         let request = context.map(RequestContext::request);
         let sample = || {
             let field = |name: &HeaderName| {

@@ -209,7 +209,7 @@ impl Exchange {
     pub(super) fn set_usage_user(&mut self, written: Option<&str>, is_verified: bool) {
         if self.telemetry.history.as_ref().is_some_and(|history| history.plan().counts_users()) {
             let name = if is_verified { written } else { written.map(|_| UNVERIFIED) };
-            self.owner.user = name.unwrap_or_default().into();
+            self.owner.set_user(name.unwrap_or_default());
         }
     }
 
@@ -220,10 +220,10 @@ impl Exchange {
         let mut texts =
             uses.iter().filter(|values| values.has(name)).filter_map(|values| values.key_text(name));
         let Some(first) = texts.next() else { return };
-        self.owner.value = match texts.all(|text| text == first) {
-            true => CompactString::from(&first[..first.floor_char_boundary(MAX_VALUE)]),
-            false => CompactString::const_new(SEVERAL),
-        };
+        self.owner.set_value(match texts.all(|text| text == first) {
+            true => &first[..first.floor_char_boundary(MAX_VALUE)],
+            false => SEVERAL,
+        });
     }
 
     /// Sets the valid API key.
@@ -249,7 +249,7 @@ impl Exchange {
     /// Sets the request's route, by its index.
     pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);
-        self.owner.route = Some(route);
+        self.owner.route = u32::try_from(route).ok();
     }
 
     /// Adds these CORS fields to the response.

@@ -10,7 +10,7 @@ pub struct VariantRef {
     /// The policy's index.
     pub policy: usize,
     /// Which of [`Policy::variants`].
-    pub(super) variant: usize,
+    pub(super) variant: u32,
     /// Whether another key of the policy counts the same request: its usage is that of the first.
     pub(super) is_further: bool,
 }
@@ -18,7 +18,7 @@ pub struct VariantRef {
 impl VariantRef {
     /// The policy with these limits.
     pub fn resolve(self, policies: &[Policy]) -> Option<&Policy> {
-        policies.get(self.policy)?.variants().nth(self.variant)
+        policies.get(self.policy)?.variants().nth(self.variant as usize)
     }
 }
 

@@ -53,7 +53,7 @@ fn checked(
 ) -> ExplainedCheck {
     let (rules, policy) = (context.rules, check.policy);
     let mut why = Vec::new();
-    let nth = variant.variant.checked_sub(1);
+    let nth = (variant.variant as usize).checked_sub(1);
     let configured = rules.policies.get(variant.policy);
     if let Some((of, _)) = nth.and_then(|nth| configured?.overrides.get(nth)) {
         why.push(format!("override for {}", of.shown()));

@@ -88,7 +88,7 @@ impl QuotaTexts {
 
     /// The texts about the outcome's limits.
     pub(super) fn variant(&self, outcome: PolicyOutcome) -> Option<&VariantTexts> {
-        self.policy(outcome)?.variants.get(outcome.variant.variant)
+        self.policy(outcome)?.variants.get(outcome.variant.variant as usize)
     }
 }
 
