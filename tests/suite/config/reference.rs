@@ -91,6 +91,7 @@ const BEYOND: [(&str, &[&str]); 6] = [
             "bans_of_users",
             "body_memory",
             "credentials_required",
+            "history_of_each_instance",
             "listeners_without_names",
             "policy_named_api_keys",
             "policy_named_api_keys_beside_users",
@@ -125,6 +126,7 @@ const BEYOND: [(&str, &[&str]); 6] = [
         "The parts of a URL have a parser of their own. An expression for them would say only that the URL is wrong, where \
          the check says what is wrong with it.",
         &[
+            "history_urls",
             "redis_url_database",
             "redis_url_fallback",
             "redis_url_insecure",

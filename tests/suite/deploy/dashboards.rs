@@ -58,6 +58,7 @@ policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
 upstreams:
   origin: {{ endpoints: [\"http://{}\"], policies: [per-ip] }}
   secure: {{ endpoints: [\"https://127.0.0.1:1\"], tls: {{ ca: \"{}\", cert: \"{}\", key: \"{}\" }} }}
+history: {{ store: {{ file: history.db, single: true }} }}
 routes:
   - {{ path: /secure, upstream: secure }}
   - {{ path: /*, upstream: origin }}
