@@ -45,7 +45,9 @@ pub use self::{
     months::{Closing, Month, PendingProcess},
     plan::{HistoryPlan, SEVERAL, UNVERIFIED},
     questions::{Denial, DenialQuestion, Dimension, HistoryEvent, UsageAnswer, UsageQuestion, UsageRow},
-    recorder::{ChargedUnits, DenialSample, DeniedBy, HistoryRecorder, RequestCounts, UsageOwner},
+    recorder::{
+        ChargedUnits, DenialSample, DeniedBy, DeniedRequest, HistoryRecorder, RequestCounts, UsageOwner,
+    },
 };
 use self::{
     collector::{Collector, Message},

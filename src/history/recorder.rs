@@ -77,6 +77,7 @@ impl UsageOwner {
         self.names.as_deref().cloned().unwrap_or_default()
     }
 
+    #[inline]
     fn is(&self, other: &Self) -> bool {
         self.key_address() == other.key_address() && self.route == other.route && self.names == other.names
     }
@@ -233,8 +234,49 @@ pub struct HistoryRecorder {
     state: RandomState,
     /// Nobody outside knows it.
     seed: u64,
-    usage: RefCell<HashTable<UsageTally>>,
-    denials: RefCell<HashTable<DenialTally>>,
+    usage: RefCell<UsageTallies>,
+    denials: RefCell<DenialTallies>,
+}
+
+/// The tallies of usage. The last one is at hand: a client's requests often follow each other.
+#[derive(Debug, Default)]
+struct UsageTallies {
+    last: Option<UsageTally>,
+    others: HashTable<UsageTally>,
+}
+
+/// The tallies of denials. The last one is at hand: in a flood, it is the same again and again.
+#[derive(Debug, Default)]
+struct DenialTallies {
+    last: Option<LastDenial>,
+    all: HashTable<DenialTally>,
+}
+
+/// Further requests that are denied like the last one, and are not in its tally yet.
+#[derive(Debug)]
+struct LastDenial {
+    hash: u64,
+    address: IpAddr,
+    user: CompactString,
+    key: DeniedKey,
+    more: u64,
+    time: i64,
+}
+
+/// A request that is denied.
+#[derive(Clone, Copy)]
+pub struct DeniedRequest<'a> {
+    /// Its client's address, and how many bits of an IPv6 address identify a client.
+    pub address: IpAddr,
+    pub ipv6_prefix: u8,
+    /// Whose it is, but for the user.
+    pub owner: &'a UsageOwner,
+    /// In the form that may be stored.
+    pub user: Option<&'a str>,
+    pub by: DeniedBy,
+    pub method: &'a Method,
+    /// In microseconds since the Unix epoch.
+    pub time: i64,
 }
 
 impl HistoryRecorder {
@@ -273,7 +315,9 @@ impl HistoryRecorder {
             tally.counts.denied += u64::from(is_denied);
             let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
             tally.counts.classes[class] += 1;
-            add_units(&mut tally.units, units);
+            if !units.is_empty() {
+                add_units(&mut tally.units, units);
+            }
         });
     }
 
@@ -288,47 +332,85 @@ impl HistoryRecorder {
         if now >= self.ends.get() {
             self.enter_quarter(now);
         }
-        let hash = owner.hash(&self.state);
-        let mut usage = self.usage.borrow_mut();
-        if let Some(known) = usage.find_mut(hash, |tally| tally.hash == hash && tally.owner.is(owner)) {
-            return change(known);
+        let UsageTallies { last, others } = &mut *self.usage.borrow_mut();
+        if let Some(last) = last.as_mut().filter(|last| last.owner.is(owner)) {
+            return change(last);
         }
-        let (owner, counts, units) = (owner.clone(), RequestCounts::default(), ChargedUnits::new());
-        let mut tally = UsageTally { hash, owner, counts, units };
+        let hash = owner.hash(&self.state);
+        let found = others.find_entry(hash, |tally| tally.hash == hash && tally.owner.is(owner));
+        let mut tally = match found {
+            Ok(found) => found.remove().0,
+            Err(_) => {
+                let (owner, counts, units) = (owner.clone(), RequestCounts::default(), ChargedUnits::new());
+                UsageTally { hash, owner, counts, units }
+            }
+        };
         change(&mut tally);
-        usage.insert_unique(hash, tally, |tally| tally.hash);
+        if let Some(before) = last.replace(tally) {
+            others.insert_unique(before.hash, before, |tally| tally.hash);
+        }
     }
 
-    /// Counts a request of `client` that was denied at `time`, in microseconds since the Unix epoch.
-    pub fn record_denial(
+    /// Counts a request that was denied.
+    pub fn record_denial(&self, request: DeniedRequest<'_>, sample: impl FnOnce() -> DenialSample) {
+        let denials = &mut *self.denials.borrow_mut();
+        if let Some(last) = &mut denials.last
+            && last.is(&request)
+        {
+            last.more += 1;
+            last.time = last.time.max(request.time);
+            return;
+        }
+        self.begin_denials(denials, &request, sample);
+    }
+
+    /// Counts a request that was denied otherwise than the last one.
+    #[inline(never)]
+    fn begin_denials(
         &self,
-        client: IpNet,
-        owner: &UsageOwner,
-        by: DeniedBy,
-        method: &Method,
+        denials: &mut DenialTallies,
+        request: &DeniedRequest<'_>,
+        sample: impl FnOnce() -> DenialSample,
+    ) {
+        denials.finish_last();
+        let DeniedRequest { address, ipv6_prefix, by, method, time, .. } = *request;
+        let mut owner = request.owner.unnamed();
+        owner.set_user(request.user.unwrap_or_default());
+        let client = masked(address, ipv6_prefix);
+        let denied = Denied { network: client, owner: &owner, by, method };
+        let DenialTallies { last, all } = denials;
+        if !self.count_denial(all, denied, time) {
+            let known = all.len();
+            if known >= MAX_CLIENTS {
+                return self.record_network(all, denied, time, sample);
+            }
+            self.begin_denial(all, denied, time, sample());
+        }
+        let hash = self.denial_hash(denied);
+        let key = DeniedKey { network: client, owner, by, method: known_method(method) };
+        let user = request.user.unwrap_or_default().into();
+        *last = Some(LastDenial { hash, address, user, key, more: 0, time });
+    }
+
+    /// Counts a request of one of very many clients by its network; of very many networks, all together.
+    fn record_network(
+        &self,
+        denials: &mut HashTable<DenialTally>,
+        denied: Denied<'_>,
         time: i64,
         sample: impl FnOnce() -> DenialSample,
     ) {
-        let denials = &mut *self.denials.borrow_mut();
-        let denied = Denied { network: client, owner, by, method };
-        if self.count_denial(denials, denied, time) {
-            return;
-        }
-        let known = denials.len();
-        if known < MAX_CLIENTS {
-            return self.begin_denial(denials, denied, time, sample());
-        }
-        let is_full = known >= MAX_NETWORKS;
-        let bits = match (is_full, client.addr()) {
+        let (is_full, address) = (denials.len() >= MAX_NETWORKS, denied.network.addr());
+        let bits = match (is_full, address) {
             (true, _) => 0,
             (false, IpAddr::V4(_)) => 24,
             (false, IpAddr::V6(_)) => 48,
         };
-        let mut owner = owner.unnamed();
+        let mut owner = denied.owner.unnamed();
         if is_full {
             owner.key = None;
         }
-        let denied = Denied { network: masked_to(client.addr(), bits), owner: &owner, ..denied };
+        let denied = Denied { network: masked_to(address, bits), owner: &owner, ..denied };
         if !self.count_denial(denials, denied, time) {
             self.begin_denial(denials, denied, time, sample());
         }
@@ -371,8 +453,12 @@ impl HistoryRecorder {
 
     /// Hands the tallies over. To be called a few times a second.
     pub fn flush(&self) {
-        let usage: Vec<UsageTally> = self.usage.borrow_mut().drain().collect();
-        let denials: Vec<DenialTally> = self.denials.borrow_mut().drain().collect();
+        let mut usage = self.usage.borrow_mut();
+        let last = usage.last.take();
+        let usage: Vec<UsageTally> = usage.others.drain().chain(last).collect();
+        let mut denials = self.denials.borrow_mut();
+        denials.finish_last();
+        let denials: Vec<DenialTally> = denials.all.drain().collect();
         if !usage.is_empty() || !denials.is_empty() {
             let (plan, quarter) = (Arc::clone(&self.plan), self.quarter.get());
             self.sender.send(TickTallies { plan, quarter, usage, denials });
@@ -396,6 +482,34 @@ impl HistoryRecorder {
 impl Drop for HistoryRecorder {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+impl LastDenial {
+    /// Whether `request` is denied likewise.
+    #[inline]
+    fn is(&self, request: &DeniedRequest<'_>) -> bool {
+        self.address == request.address
+            && self.key.by == request.by
+            && self.key.owner.key_address() == request.owner.key_address()
+            && self.key.owner.route == request.owner.route
+            && self.key.method == *request.method
+            && self.user.as_str() == request.user.unwrap_or_default()
+    }
+}
+
+impl DenialTallies {
+    /// Adds what is counted beside the last tally to it.
+    fn finish_last(&mut self) {
+        let Some(LastDenial { hash, key, more, time, .. }) = self.last.take() else { return };
+        let denied = Denied { network: key.network, owner: &key.owner, by: key.by, method: &key.method };
+        if more > 0
+            && let Some(tally) =
+                self.all.find_mut(hash, |tally| tally.hash == hash && denied.is_of(&tally.key))
+        {
+            tally.count += more;
+            tally.last = tally.last.max(time);
+        }
     }
 }
 

@@ -346,7 +346,7 @@ fn a_flood_is_counted_by_network_and_then_as_a_whole() {
     use super::{
         collector::Message,
         plan::HistoryPlan,
-        recorder::{DeniedBy, HistoryRecorder, TallySender, UsageOwner},
+        recorder::{DeniedBy, DeniedRequest, HistoryRecorder, TallySender, UsageOwner},
     };
     use crate::{
         config::model,
@@ -367,18 +367,22 @@ fn a_flood_is_counted_by_network_and_then_as_a_whole() {
     let recorder = HistoryRecorder::new(plan, sender, WallClock);
     let by = DeniedBy::Limit { policy: 0, variant: 0, tier: 0 };
     let now = 1_783_080_000_000_000;
-    for nth in 0..200_000_u32 {
+    for nth in 0..100_000_u32 {
         // Many networks of many addresses each; the last ones are seen by nobody else.
         let address = std::net::Ipv4Addr::from(0x0a00_0000 + nth * 37);
-        let client = ipnet::IpNet::from(std::net::IpAddr::from(address));
-        recorder.record_denial(
-            client,
-            &UsageOwner::default(),
+        let request = DeniedRequest {
+            address: address.into(),
+            ipv6_prefix: 64,
+            owner: &UsageOwner::default(),
+            user: None,
             by,
-            &http::Method::GET,
-            now,
-            DenialSample::default,
-        );
+            method: &http::Method::GET,
+            time: now,
+        };
+        // Each is denied a second time at once.
+        for _ in 0..2 {
+            recorder.record_denial(request, DenialSample::default);
+        }
     }
     recorder.flush();
     let mut sums = Sums::default();

@@ -12,8 +12,7 @@ use super::{
     steps::RefusedBy,
 };
 use crate::{
-    abuse::masked,
-    history::{DenialSample, DeniedBy},
+    history::{DenialSample, DeniedBy, DeniedRequest},
     limit::{Decision, DecisionSource, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
     telemetry::metrics::{SourceLabel, VerdictLabel},
@@ -111,11 +110,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         context: Option<&RequestContext<'_, '_>>,
     ) {
         let Some(history) = self.exchange.history() else { return };
-        let mut owner = self.exchange.owner.unnamed();
-        if let Some(user) = context.and_then(RequestContext::recorded_user) {
-            owner.set_user(&user);
-        }
-        let client = masked(self.exchange.address(), self.worker.config().client_address.ipv6_prefix);
+        let user = context.and_then(RequestContext::recorded_user);
         let request = context.map(RequestContext::request);
         let sample = || {
             let field = |name: &HeaderName| {
@@ -128,8 +123,16 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             let request_id = self.exchange.request_id().to_str().unwrap_or_default();
             DenialSample::new(path, host, field(&header::USER_AGENT), request_id, status)
         };
-        let method = request.map_or(&Method::GET, |request| &request.method);
-        history.record_denial(client, &owner, by, method, self.exchange.time(), sample);
+        let denied = DeniedRequest {
+            address: self.exchange.address(),
+            ipv6_prefix: self.worker.config().client_address.ipv6_prefix,
+            owner: &self.exchange.owner,
+            user: user.as_deref(),
+            by,
+            method: request.map_or(&Method::GET, |request| &request.method),
+            time: self.exchange.time(),
+        };
+        history.record_denial(denied, sample);
     }
 
     /// Records the checks in `decision` that deny.

@@ -109,7 +109,10 @@ routes: [{{ path: /*, upstream: api, policies: [monthly] }}]"
         ("/usage", &["acme", "globex", "Export CSV", "Requests by day"][..]),
         ("/usage?by=policy", &["monthly"]),
         ("/usage?by=day&customer=acme&month=", &["23"]),
-        ("/history", &["3 requests of acme to GET /%3Cb%3E were denied by monthly (20/month (UTC), plan free)"]),
+        (
+            "/history",
+            &["3 requests of acme to GET /%3Cb%3E were denied by monthly (20/month (UTC), plan free)"],
+        ),
         ("/history?customer=globex", &["No request was denied."]),
         ("/customers", &["acme", "monthly: 20 of 20", "globex"]),
     ] {
@@ -124,7 +127,7 @@ routes: [{{ path: /*, upstream: api, policies: [monthly] }}]"
     assert_eq!(csv.text().lines().count(), 5, "{}", csv.text());
     let csv = tollgate.admin("GET", "/history.csv?customer=acme");
     assert!(
-        csv.text().lines().nth(1).unwrap().contains(",acme,,free,limit,monthly,20/month (UTC),/*,GET,3,"),
+        csv.text().lines().nth(1).unwrap().contains(",acme,acme,free,limit,monthly,20/month (UTC),/*,GET,3,"),
         "{}",
         csv.text()
     );
