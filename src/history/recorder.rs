@@ -21,7 +21,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{collector::Message, plan::HistoryPlan};
-use crate::{api_keys::ApiKey, limit::WallClock};
+use crate::{abuse::masked, api_keys::ApiKey, limit::WallClock};
 
 /// The part of time in which a tally is: days of all time zones begin with one.
 pub(super) const QUARTER: i64 = 15 * 60;
