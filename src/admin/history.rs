@@ -125,7 +125,7 @@ pub(super) async fn page_of_usage(
     let (question, by_status) = question(context, query)?;
     let answer = history.usage(question.clone()).await?;
     let UsageAnswer { closed, rows } = answer;
-    let rows = if by_status { rows.into_iter().flat_map(by_class).collect() } else { rows };
+    let rows = if by_status { rows.iter().flat_map(by_class).collect() } else { rows };
     let is_new = |row: &&UsageRow| {
         after.as_ref().is_none_or(|(keys, is_late)| (&row.keys, row.is_late) > (keys, *is_late))
     };
@@ -211,7 +211,7 @@ fn date_of(text: &str) -> Result<Date, Problem> {
 }
 
 /// A row for each class of status that the requests have.
-fn by_class(row: UsageRow) -> Vec<UsageRow> {
+fn by_class(row: &UsageRow) -> Vec<UsageRow> {
     let of_class = |(class, count): (usize, u64)| {
         let mut counts = crate::history::RequestCounts { requests: count, ..Default::default() };
         counts.classes[class] = count;

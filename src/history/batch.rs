@@ -116,12 +116,30 @@ impl Batch {
     }
 }
 
+/// Requests, and units by policy.
+#[derive(Debug, Default)]
+struct UsageSum {
+    counts: RequestCounts,
+    units: Vec<(CompactString, u64)>,
+}
+
+/// How many requests were denied, from when to when, and one of them.
+#[derive(Debug)]
+struct DenialSum {
+    count: u64,
+    first: i64,
+    last: i64,
+    sample: DenialSample,
+}
+
 /// What was used and denied since the last batch.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     zones: Vec<String>,
-    usage: HashMap<(i64, Series), (RequestCounts, Vec<(CompactString, u64)>)>,
-    denials: HashMap<(i64, CompactString, Cause), (u64, i64, i64, DenialSample)>,
+    /// By quarter of an hour.
+    usage: HashMap<(i64, Series), UsageSum>,
+    /// By minute and address.
+    denials: HashMap<(i64, CompactString, Cause), DenialSum>,
     events: Vec<EventRow>,
     /// The minute whose rows of denials are counted, and those that it has had.
     minute: i64,
@@ -145,7 +163,7 @@ impl Sums {
         }
         for tally in usage {
             let series = self.series(&plan, &tally.owner, quarter * QUARTER);
-            let (counts, units) = self.usage.entry((quarter, series)).or_default();
+            let UsageSum { counts, units } = self.usage.entry((quarter, series)).or_default();
             counts.add(&tally.counts);
             for (policy, more) in tally.units {
                 let Some(policy) = plan.policies.get(policy as usize) else { continue };
@@ -234,10 +252,15 @@ impl Sums {
             }
         }
         self.rows.insert((address.clone(), cause.clone()));
-        let row = self.denials.entry((minute, address, cause)).or_insert_with(|| (0, first, last, sample));
-        row.0 += count;
-        row.1 = row.1.min(first);
-        row.2 = row.2.max(last);
+        let row = self.denials.entry((minute, address, cause)).or_insert_with(|| DenialSum {
+            count: 0,
+            first,
+            last,
+            sample,
+        });
+        row.count += count;
+        row.first = row.first.min(first);
+        row.last = row.last.max(last);
     }
 
     /// Whether there is nothing to add.
@@ -249,12 +272,17 @@ impl Sums {
     pub(super) fn take(&mut self, started: i64, watermark: i64, has_ended: bool) -> Batch {
         let mut usage: Vec<UsageRow> = std::mem::take(&mut self.usage)
             .into_iter()
-            .map(|((quarter, series), (counts, units))| UsageRow { quarter, series, counts, units })
+            .map(|((quarter, series), UsageSum { counts, units })| UsageRow {
+                quarter,
+                series,
+                counts,
+                units,
+            })
             .collect();
         usage.sort_unstable_by(|one, other| (one.quarter, &one.series).cmp(&(other.quarter, &other.series)));
         let mut denials: Vec<DenialRow> = std::mem::take(&mut self.denials)
             .into_iter()
-            .map(|((minute, address, cause), (count, first, last, sample))| DenialRow {
+            .map(|((minute, address, cause), DenialSum { count, first, last, sample })| DenialRow {
                 minute,
                 address,
                 cause,

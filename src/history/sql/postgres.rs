@@ -132,10 +132,12 @@ fn client_config(store: &HistoryStore) -> Result<ClientConfig, SqlError> {
 }
 
 fn references(parameters: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {
-    let reference = |value| match value {
-        &SqlValue::Integer(ref number) => number as &(dyn ToSql + Sync),
-        SqlValue::Text(text) => text as &(dyn ToSql + Sync),
-    };
+    fn reference(value: &SqlValue) -> &(dyn ToSql + Sync) {
+        match value {
+            SqlValue::Integer(number) => number,
+            SqlValue::Text(text) => text,
+        }
+    }
     parameters.iter().map(reference).collect()
 }
 

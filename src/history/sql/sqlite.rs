@@ -142,6 +142,7 @@ impl Sql for Sqlite {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn sql_error(error: rusqlite::Error) -> SqlError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
