@@ -2,14 +2,14 @@
 //!
 //! A request's way into it:
 //!
-//! 1. A worker sums what its requests use, and who was denied ([`HistoryRecorder`]), and hands the sums over a few times a
+//! 1. A worker sums what its requests use, and who was denied (`HistoryRecorder`), and hands the sums over a few times a
 //!    second.
-//! 2. A thread merges the sums of all workers ([`collector`]), and makes a batch of them every few seconds. A batch is in the
-//!    spool, on disk, until the database has it ([`outbox`]).
-//! 3. Another thread adds the batches to the database ([`writer`], [`apply`]). Each has the number that follows the one
+//! 2. A thread merges the sums of all workers (`collector`), and makes a batch of them every few seconds. A batch is in the
+//!    spool, on disk, until the database has it (`outbox`).
+//! 3. Another thread adds the batches to the database (`writer`, `apply`). Each has the number that follows the one
 //!    before, and the database knows the last number of each process: so it is added exactly once, whatever fails.
 //!
-//! No request waits for any of these. The admin port asks on a connection of its own ([`questions`]).
+//! No request waits for any of these. The admin port asks on a connection of its own (`questions`).
 
 mod apply;
 mod batch;

@@ -10,7 +10,7 @@ use http::{
     HeaderValue,
     header::{CONTENT_DISPOSITION, CONTENT_TYPE},
 };
-use jiff::tz::TimeZone;
+use jiff::{ToSpan, civil::Date, tz::TimeZone};
 use maud::{Markup, html};
 
 use super::{
@@ -43,6 +43,8 @@ const ROWS: usize = 200;
 const EXPORTED: usize = 1_000;
 /// Customers that are shown: those who are closest to their limits.
 const CUSTOMERS: usize = 1_000;
+/// Columns of a chart of days.
+const MAX_DAYS: usize = 400;
 /// Columns of the timeline.
 const BUCKETS: i64 = 60;
 
@@ -250,7 +252,7 @@ fn usage_view(usage: &Usage, days: &Usage, query: &UsageQuery) -> Page {
             }
         }
         form.filter role="search" method="get" action="/usage" data-keep {
-            label { span { "Month" } input type="month" name="month" value=[query.month.as_deref()] autocomplete="off"; }
+            label { span { "Month" } input type="month" name="month" value=[query.month.as_deref().or(usage.from.get(..7))] autocomplete="off"; }
             label { span { "Customer" } input type="search" name="customer" value=[query.customer.as_deref().map(escape_invisible)] autocomplete="off" spellcheck="false"; }
             label { span { "User" } input type="search" name="user" value=[query.user.as_deref().map(escape_invisible)] autocomplete="off" spellcheck="false"; }
             input type="hidden" name="by" value=(by);
@@ -330,12 +332,18 @@ struct Bar {
 }
 
 fn day_bars(days: &Usage) -> Vec<Bar> {
-    let bar = |row: &UsageRow| Bar {
-        label: row.day.clone().unwrap_or_default(),
-        count: row.requests,
-        denied: row.denied,
+    let (Ok(first), Ok(last)) = (days.from.parse::<Date>(), days.to.parse::<Date>()) else {
+        return Vec::new();
     };
-    days.rows.iter().map(bar).collect()
+    let all = first.series(1.day()).take_while(|day| *day <= last).take(MAX_DAYS);
+    let bar = |day: Date| {
+        let label = day.to_string();
+        let rows = days.rows.iter().filter(|row| row.day.as_ref() == Some(&label));
+        let (count, denied) =
+            rows.fold((0, 0), |(count, denied), row| (count + row.requests, denied + row.denied));
+        Bar { label, count, denied }
+    };
+    if days.rows.is_empty() { Vec::new() } else { all.map(bar).collect() }
 }
 
 /// A chart of columns. The table beside it has the numbers.
@@ -345,7 +353,7 @@ fn bars(title: &str, bars: &[Bar]) -> Markup {
     let of = |count: u64| count.saturating_mul(HEIGHT) / most;
     html! {
         @if !bars.is_empty() {
-            figure.chart {
+            figure.chart.days {
                 svg.columns viewBox={ "0 0 " (bars.len() * 10) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-label=(title) {
                     @for (nth, bar) in bars.iter().enumerate() {
                         g {

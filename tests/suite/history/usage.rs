@@ -145,7 +145,8 @@ fn units_of_responses_that_do_not_count_are_no_usage() {
     let nth = Arc::new(AtomicUsize::new(0));
     let origin = Origin::start(move |conn| {
         while conn.head()?.is_some() {
-            let status = if nth.fetch_add(1, SeqCst).is_multiple_of(3) { "401 Unauthorized" } else { "200 OK" };
+            let status =
+                if nth.fetch_add(1, SeqCst).is_multiple_of(3) { "401 Unauthorized" } else { "200 OK" };
             conn.answer(status, &[], b"")?;
         }
         Ok(())
