@@ -32,7 +32,8 @@ use crate::{
 const MAX_SUMMARIZED: usize = 50_000;
 /// Events beside a summary.
 const MAX_EVENTS: usize = 100;
-/// The most time that denials are asked about, in days, if nobody in particular is.
+/// Most rows of usage in a page.
+pub(super) const MAX_USAGE: usize = 50_000;
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl From<HistoryError> for Problem {
@@ -89,8 +90,8 @@ pub(super) struct UsageQuery {
     /// `status`, or several with commas between them.
     #[param(example = "customer,day")]
     pub(super) by: Option<String>,
-    /// Rows per page; 100 by default.
-    #[param(minimum = 1, maximum = 1000)]
+    /// Rows per page; 100 by default. Rows of one page are of one moment.
+    #[param(minimum = 1, maximum = 50000)]
     pub(super) limit: Option<usize>,
     /// The `cursor` of the previous page.
     #[param(value_type = Option<schema::Cursor>)]
@@ -120,7 +121,10 @@ pub(super) async fn page_of_usage(
     query: &UsageQuery,
 ) -> Result<dto::Usage, Problem> {
     let history = kept(context)?;
-    let limit = page_size(query.limit)?;
+    let limit = query.limit.unwrap_or(100);
+    if !(1..=MAX_USAGE).contains(&limit) {
+        return Err(Problem::bad_request(format!("limit must be 1 to {MAX_USAGE}")));
+    }
     let after = decode_cursor(query.cursor.as_deref(), Some::<(Vec<String>, bool)>)?;
     let (question, by_status) = question(context, query)?;
     let answer = history.usage(question.clone()).await?;
@@ -448,9 +452,21 @@ pub(super) async fn summary(
         from: rfc3339(from),
         to: rfc3339(to),
         groups: groups(found),
+        timeline: timeline(found),
         events: events.into_iter().map(dto::HistoryEvent::from).collect(),
         truncated,
     })
+}
+
+/// How many requests were denied in each minute in which there were any, oldest first.
+fn timeline(denials: &[Denial]) -> Vec<dto::DeniedMinute> {
+    let mut minutes: BTreeMap<i64, u64> = BTreeMap::new();
+    for denial in denials {
+        *minutes.entry(denial.minute).or_default() += denial.count;
+    }
+    let minute =
+        |(minute, count): (i64, u64)| dto::DeniedMinute { time: rfc3339(minute * 60_000_000), count };
+    minutes.into_iter().map(minute).collect()
 }
 
 /// Groups with the same reason, oldest first.

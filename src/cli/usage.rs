@@ -13,7 +13,7 @@ use super::{
 use crate::admin::dto::{CloseMonth, ClosedMonth, Usage, UsageRow};
 
 /// Rows of one request.
-const PAGE: &str = "1000";
+const PAGE: &str = "50000";
 /// Show what customers and users have used, or close a month
 ///
 /// Without arguments: this month, by customer. Requests are all, with the denied ones. Units are what policies have charged.

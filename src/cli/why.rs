@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::ValueHint;
 use http::Method;
 use jiff::{
-    Span, Timestamp,
+    SignedDuration, Timestamp,
     civil::{DateTime, Time},
     tz::TimeZone,
 };
@@ -14,7 +14,10 @@ use super::{
     client::{self, AdminError, EXIT_CODES, Options},
     terminal::printable,
 };
-use crate::admin::dto::{DenialSummary, HistoryEvent};
+use crate::{
+    admin::dto::{DenialSummary, HistoryEvent},
+    telemetry::time::parse_duration,
+};
 
 /// Say why requests were denied, now or at some time before
 ///
@@ -63,10 +66,9 @@ fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
             .ok_or_else(|| wrong(format!("--at: {text} is not a time: write '2026-11-27 14:05'")))?,
         None => now,
     };
-    let within: Span =
-        args.within.parse().ok().filter(|span: &Span| span.is_positive()).ok_or_else(|| {
-            wrong(format!("--within: {} is not a duration, such as 10m or 2h", args.within))
-        })?;
+    let within = parse_duration(&args.within).filter(|within| *within > 0).map(SignedDuration::from_micros);
+    let within = within
+        .ok_or_else(|| wrong(format!("--within: {} is not a duration, such as 10m or 2h", args.within)))?;
     let [from, to] = [at.checked_sub(within), at.checked_add(within)];
     let (Ok(from), Ok(to)) = (from, to) else { return Err(wrong("--within is too long".to_owned())) };
     let (from, to) = (from.to_string(), to.min(now.max(at)).to_string());

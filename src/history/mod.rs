@@ -97,7 +97,7 @@ impl From<SqlError> for HistoryError {
     fn from(error: SqlError) -> Self {
         match error {
             SqlError::Away(reason) | SqlError::Full(reason) => Self::Unavailable(reason),
-            SqlError::Refused(reason) => Self::Refused(reason),
+            SqlError::Refused(reason) | SqlError::Unfit(reason) => Self::Refused(reason),
         }
     }
 }
@@ -111,6 +111,7 @@ impl History {
     /// A thread can't be started.
     pub fn start(settings: &model::History, clock: WallClock) -> io::Result<Arc<Self>> {
         let process = format!("{:032x}", fastrand::u128(..));
+        let started = clock.now().div_euclid(1_000_000);
         let spool = spool_directory(settings);
         let opened = spool.as_ref().filter(|_| settings.spool > 0).and_then(|path| {
             let opened = Spool::create(path, &process, settings.spool as u64);
@@ -124,7 +125,10 @@ impl History {
         let (messages, received) = mpsc::channel();
         let (jobs, received_jobs) = mpsc::channel();
         let (questions, received_questions) = mpsc::sync_channel::<Question>(QUESTIONS);
-        let (queued, state) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(WriterState::default())));
+        let (queued, state) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(Mutex::new(WriterState { written_until: started, ..WriterState::default() })),
+        );
         let zones = Arc::new(Mutex::new(Vec::new()));
         let collector = Collector {
             messages: received,
@@ -132,7 +136,7 @@ impl History {
             outbox: Arc::clone(&outbox),
             zones: Arc::clone(&zones),
             clock,
-            started: clock.now().div_euclid(1_000_000),
+            started,
         };
         let writer = Writer {
             settings: settings.clone(),
@@ -280,6 +284,10 @@ impl History {
         let now = self.clock.now().div_euclid(1_000_000);
         let (done, closed) = oneshot::channel();
         let job: WriterJob = Box::new(move |sql, known| {
+            if done.is_closed() {
+                // Nobody waits for it any longer, and was told that it is not done.
+                return;
+            }
             let _gone = done.send(months::close(sql, known, (&zone.0, &zone.1), month, now, true));
         });
         let away = || HistoryError::Unavailable(self.state.lock().fault.clone().unwrap_or_else(too_slow));

@@ -17,6 +17,7 @@ const INSERT_MONTH: &str = include_str!("../../sql/insert_month.sql");
 const SUM_USAGE: &str = include_str!("../../sql/sum_month_usage.sql");
 const SUM_UNITS: &str = include_str!("../../sql/sum_month_units.sql");
 const FIRST_DAY: &str = include_str!("../../sql/first_day.sql");
+const DIED: &str = include_str!("../../sql/died_processes.sql");
 const PENDING: &str = include_str!("../../sql/pending_processes.sql");
 
 /// A month of a year.
@@ -105,12 +106,12 @@ pub(super) fn pending(sql: &mut dyn Sql, end: i64) -> Result<Vec<PendingProcess>
 pub(super) fn close(
     sql: &mut dyn Sql,
     known: &mut KnownIds,
-    (name, zone): (&str, &jiff::tz::TimeZone),
+    (name, zone_rules): (&str, &jiff::tz::TimeZone),
     month: Month,
     now: i64,
     is_forced: bool,
 ) -> Result<Closing, SqlError> {
-    let end = month.next().begins(zone);
+    let end = month.next().begins(zone_rules);
     if now < end.saturating_add(GRACE) {
         return Ok(Closing::TooEarly);
     }
@@ -123,11 +124,17 @@ pub(super) fn close(
             return Ok(Closing::Closed { complete: row[0].integer() != 0 });
         }
         let pending = pending(sql, end)?;
+        let died = sql.rows(DIED, &[end.into(), month.begins(zone_rules).into()], 1)?;
+        let has_died = died.first().is_some_and(|row| row[0].integer() > 0);
         let is_waiting = pending.iter().any(|process| now - process.seen < GIVEN_UP);
         if is_waiting && !is_forced {
             return Ok(Closing::Waits(pending));
         }
-        let complete = pending.is_empty();
+        let complete = pending.is_empty() && !has_died;
+        // Those that are given up are not waited for in the next month. If one is heard of again, it is there again.
+        for process in &pending {
+            sql.run("UPDATE processes SET ended = 2 WHERE id = $1", &[process.id.as_str().into()])?;
+        }
         let [zone, number] = key;
         sql.run(INSERT_MONTH, &[zone.clone(), number.clone(), i64::from(complete).into(), now.into()])?;
         let [from, to] = [month, month.next()].map(|month| SqlValue::from(day_of_date(month.first_day())));

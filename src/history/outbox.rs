@@ -80,6 +80,11 @@ impl Outbox {
         let mut inner = self.inner.lock();
         inner.last += 1;
         let number = inner.last;
+        while self.spool.as_ref().is_some_and(|spool| {
+            inner.on_disk > 0 && inner.on_disk + size as u64 > spool.max && size as u64 <= spool.max
+        }) {
+            self.drop_oldest(&mut inner, |waiting| waiting.bytes.is_none());
+        }
         let is_on_disk = self.spool.as_ref().is_some_and(|spool| {
             let written = match inner.on_disk + size as u64 <= spool.max {
                 true => spool.write(number, &bytes).map_err(|error| error.to_string()),
@@ -95,12 +100,33 @@ impl Outbox {
         }
         inner.waiting.push_back(Waiting { number, size, bytes: (!is_on_disk).then_some(bytes) });
         while inner.in_memory > MAX_MEMORY {
-            // The first may be on its way: what it adds, it adds once in any case.
-            let Some(oldest) = inner.waiting.pop_front() else { break };
-            self.remove(&mut inner, &oldest);
-            inner.dropped += 1;
+            self.drop_oldest(&mut inner, |waiting| waiting.bytes.is_some());
         }
         self.changed.notify_all();
+    }
+
+    /// Drops the oldest of these batches. It may be on its way: what it adds, it adds once in any case.
+    fn drop_oldest(&self, inner: &mut Inner, is_one: impl Fn(&Waiting) -> bool) {
+        let oldest = inner.waiting.iter().position(is_one);
+        if let Some(dropped) = oldest.and_then(|at| inner.waiting.remove(at)) {
+            self.remove(inner, &dropped);
+            inner.dropped += 1;
+        }
+    }
+
+    /// Puts the first batch aside, which has this `number`: the database can't take it.
+    pub(super) fn put_aside(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        if inner.waiting.front().is_none_or(|first| first.number != number) {
+            return;
+        }
+        if let Some(first) = inner.waiting.pop_front() {
+            if let (None, Some(spool)) = (&first.bytes, &self.spool) {
+                spool.put_aside(number);
+            }
+            self.remove(&mut inner, &first);
+            inner.dropped += 1;
+        }
     }
 
     /// No batch will be added.

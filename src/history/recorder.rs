@@ -21,7 +21,11 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{collector::Message, plan::HistoryPlan};
-use crate::{abuse::masked, api_keys::ApiKey, limit::WallClock};
+use crate::{
+    abuse::{masked, shorten_name},
+    api_keys::ApiKey,
+    limit::WallClock,
+};
 
 /// The part of time in which a tally is: days of all time zones begin with one.
 pub(super) const QUARTER: i64 = 15 * 60;
@@ -56,7 +60,7 @@ impl UsageOwner {
     /// Sets the user, in the form that may be stored. Empty: it has none, or users are not told apart.
     pub fn set_user(&mut self, user: &str) {
         if !user.is_empty() || self.names.is_some() {
-            self.names.get_or_insert_default().user = user.into();
+            self.names.get_or_insert_default().user = (*shorten_name(user)).into();
         }
     }
 

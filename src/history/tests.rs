@@ -202,6 +202,13 @@ fn a_clean_end_and_a_force_close_a_month() {
     // It was last heard of twelve days ago.
     assert_eq!(close(&mut *sql, false), Closing::Closed { complete: false });
     assert!(months::open_months(&mut *sql, (&name, &berlin), now).unwrap().is_empty());
+    // The next month does not wait for it, and is complete.
+    let later = batch("2026-12-01T00:00:00Z", vec![used("acme", "2026-11-19T00:00:00Z", 3)]);
+    add(&mut *sql, "alive", 1, &later);
+    let (november, later) = (october.next(), seconds("2026-12-01T00:00:00Z"));
+    let closed =
+        months::close(&mut *sql, &mut KnownIds::default(), (&name, &berlin), november, later, false).unwrap();
+    assert_eq!(closed, Closing::Closed { complete: true });
 
     let (_directory, mut sql) = file();
     last.has_ended = true;
@@ -446,6 +453,21 @@ fn without_a_spool_the_oldest_batches_are_dropped_and_counted() {
     let facts = outbox.facts();
     assert_eq!((facts.batches, facts.dropped), (31, 9));
     assert_eq!(outbox.first().map(|(number, _)| number), Some(10));
+}
+
+#[test]
+fn a_full_spool_drops_its_oldest_batch_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = batch("2026-10-05T12:00:00Z", vec![used("acme", "2026-10-05T11:00:00Z", 5)]);
+    let room = one.encode().len() as u64 * 3 + 1;
+    let outbox = Outbox::new(Some(Spool::create(directory.path(), "one", room).unwrap()), false);
+    (0..5).for_each(|_| outbox.push(&one));
+    let facts = outbox.facts();
+    assert_eq!((facts.batches, facts.dropped, facts.bytes), (3, 2, facts.on_disk));
+    assert_eq!(outbox.first().map(|(number, _)| number), Some(3));
+    outbox.put_aside(3);
+    assert_eq!(outbox.first().map(|(number, _)| number), Some(4));
+    assert!(directory.path().join("one/3.unreadable").exists());
 }
 
 #[test]

@@ -45,6 +45,9 @@ const NEARLY_FULL: i64 = 90;
 /// Minutes of denials that are dropped at once.
 const CHUNK: i64 = 6 * 60;
 
+/// It has ended, and was not able to say so. Its month lacks some seconds.
+const DIED: &str = "UPDATE processes SET ended = 2 WHERE ended = 0 AND id = $1";
+
 /// What the writer tells of its work.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriterState {
@@ -161,7 +164,14 @@ impl Writer {
         }
         while let Some((number, bytes)) = self.outbox.first() {
             if let Some(batch) = Batch::decode(&bytes) {
-                self.add(connection, &self.process, number, &batch)?;
+                match self.add(connection, &self.process, number, &batch) {
+                    Err(SqlError::Unfit(reason)) => {
+                        warn_unfit(number, &self.process, &reason);
+                        self.outbox.put_aside(number);
+                        continue;
+                    }
+                    added => added?,
+                }
                 self.state.lock().written_until = batch.watermark;
             }
             *acknowledged = number;
@@ -288,20 +298,33 @@ impl Writer {
             for number in numbers {
                 let Ok(bytes) = spool.read(number) else { continue };
                 match Batch::decode(&bytes) {
-                    Some(batch) => {
-                        self.add(connection, &process, number, &batch)?;
-                        spool.remove(number);
-                    }
+                    Some(batch) => match self.add(connection, &process, number, &batch) {
+                        Err(SqlError::Unfit(reason)) => {
+                            warn_unfit(number, &process, &reason);
+                            spool.put_aside(number);
+                        }
+                        added => {
+                            added?;
+                            spool.remove(number);
+                        }
+                    },
                     None => {
                         tracing::warn!("batch {number} of process {process} can't be read, and is put aside");
                         spool.put_aside(number);
                     }
                 }
             }
+            connection.sql.run(DIED, &[process.as_str().into()])?;
             spool.finish();
         }
         Ok(())
     }
+}
+
+fn warn_unfit(number: u64, process: &str, reason: &str) {
+    tracing::error!(
+        "the database does not take batch {number} of process {process}, which is put aside: {reason}"
+    );
 }
 
 /// Drops rows that are older than `settings` keep them.
@@ -312,11 +335,11 @@ fn drop_old(sql: &mut dyn Sql, settings: &History, now: i64) -> Result<(), SqlEr
     for (statement, limit) in [
         ("DELETE FROM usage_hours WHERE hour < $1", hour),
         ("DELETE FROM unit_hours WHERE hour < $1", hour),
-        ("DELETE FROM usage_days WHERE day < $1", day),
-        ("DELETE FROM unit_days WHERE day < $1", day),
-        ("DELETE FROM usage_months WHERE month < $1", month_of_day(day)),
-        ("DELETE FROM unit_months WHERE month < $1", month_of_day(day)),
-        ("DELETE FROM months WHERE month < $1", month_of_day(day)),
+        ("DELETE FROM usage_days WHERE zone IN (SELECT id FROM zones) AND day < $1", day),
+        ("DELETE FROM unit_days WHERE zone IN (SELECT id FROM zones) AND day < $1", day),
+        ("DELETE FROM usage_months WHERE zone IN (SELECT id FROM zones) AND month < $1", month_of_day(day)),
+        ("DELETE FROM unit_months WHERE zone IN (SELECT id FROM zones) AND month < $1", month_of_day(day)),
+        ("DELETE FROM months WHERE zone IN (SELECT id FROM zones) AND month < $1", month_of_day(day)),
         ("DELETE FROM events WHERE time < $1", (now - kept(settings.keep.events)) * 1_000_000),
     ] {
         sql.run(statement, &[limit.into()])?;
@@ -367,11 +390,10 @@ fn clean(sql: &mut dyn Sql, now: i64) -> Result<(), SqlError> {
             break;
         }
     }
-    sql.run("DELETE FROM causes WHERE id NOT IN (SELECT cause FROM denials)", &[])?;
-    let of_series = "DELETE FROM series WHERE id NOT IN (SELECT series FROM usage_days) \
-                     AND id NOT IN (SELECT series FROM usage_hours) AND id NOT IN (SELECT series FROM usage_months) \
-                     AND id NOT IN (SELECT series FROM unit_days) AND id NOT IN (SELECT series FROM unit_months)";
-    sql.run(of_series, &[])?;
-    sql.run("DELETE FROM processes WHERE ended = 1 AND seen < $1", &[(now - FORGOTTEN).into()])?;
+    sql.run("DELETE FROM causes WHERE NOT EXISTS (SELECT 1 FROM denials d WHERE d.cause = causes.id)", &[])?;
+    let used = ["usage_days", "usage_hours", "usage_months", "unit_days", "unit_months"]
+        .map(|table| format!("NOT EXISTS (SELECT 1 FROM {table} t WHERE t.series = series.id)"));
+    sql.run(&format!("DELETE FROM series WHERE {}", used.join(" AND ")), &[])?;
+    sql.run("DELETE FROM processes WHERE ended > 0 AND seen < $1", &[(now - FORGOTTEN).into()])?;
     Ok(())
 }

@@ -55,6 +55,8 @@ pub struct Checks<'a> {
     pub(super) unidentified: Option<usize>,
     /// What policies that exempt the request would have counted, for its usage. Empty if none is recorded.
     uncounted: Vec<(Check<'a>, VariantRef)>,
+    /// Whether a policy that counts the request reads it.
+    reads_counted: bool,
     /// Policies that wait for values of the request.
     awaiting: SmallVec<[RoutePolicy; 1]>,
     /// Whether the request is read before the decision.
@@ -233,6 +235,17 @@ impl<'a> Checks<'a> {
         self.checks.iter().any(|check| check.policy.may_refund())
     }
 
+    /// Whether the request is read for its usage alone. Then nothing in it can be wrong.
+    pub(super) fn reads_for_usage_alone(&self) -> bool {
+        !self.uncounted.is_empty() && !self.reads_counted && !self.reads_values && self.awaiting.is_empty()
+    }
+
+    /// The longest request that is read for its usage alone, in bytes.
+    pub(super) fn longest_for_usage(&self) -> usize {
+        let costs = self.uncounted.iter().filter_map(|(check, _)| check.policy.cost.of_response());
+        costs.map(|cost| cost.max_request).max().unwrap_or_default()
+    }
+
     /// What policies that exempt the request would have counted, for its usage.
     pub(super) fn uncounted(&self) -> &[(Check<'a>, VariantRef)] {
         &self.uncounted
@@ -272,8 +285,7 @@ impl<'a> Checks<'a> {
     /// The longest request body that is read, in bytes. `policies`: all.
     pub(super) fn longest_request(&self, policies: &[Policy]) -> usize {
         let awaiting = self.awaiting.iter().filter_map(|of| policies.get(of.policy));
-        let uncounted = self.uncounted.iter().map(|(check, _)| check.policy);
-        let policies = self.checks.iter().map(|check| check.policy).chain(awaiting).chain(uncounted);
+        let policies = self.checks.iter().map(|check| check.policy).chain(awaiting);
         let of_costs = policies.filter_map(|policy| policy.cost.of_response()).map(|cost| cost.max_request);
         of_costs.chain(self.reads_values.then_some(DEFAULT_MAX_REQUEST)).max().unwrap_or_default()
     }
@@ -413,11 +425,13 @@ impl<'a> Checks<'a> {
         }
         for (check, _) in &mut self.uncounted {
             let Some(cost) = check.policy.cost.of_response() else { continue };
-            let each: SmallVec<[AskedUnits; 1]> =
-                read.uses.iter().map(|of| AskedUnits::of(cost, of)).collect::<Result<_, _>>()?;
-            let asked = AskedUnits::sum(each.iter());
-            bounds.push(asked.bound);
-            check.cost = asked.units(cost, length).max(1);
+            // Nothing holds the request against a limit: what it asks for can't be too much, or wrong.
+            let each = read.uses.iter().map(|of| AskedUnits::of(cost, of));
+            if let Ok(each) = each.collect::<Result<SmallVec<[AskedUnits; 1]>, _>>() {
+                let asked = AskedUnits::sum(each.iter());
+                bounds.push(asked.bound);
+                check.cost = asked.units(cost, length).max(1);
+            }
         }
         self.max_output =
             bounds.into_iter().collect::<Option<SmallVec<[u64; 2]>>>().and_then(|all| all.into_iter().max());
@@ -450,6 +464,7 @@ impl<'a> Checks<'a> {
     /// Notes what a `cost` needs of the request.
     fn note_cost(&mut self, cost: &ResponseCost) {
         self.reads_request |= cost.reads_request();
+        self.reads_counted |= cost.reads_request() || cost.reserve.prompt;
         self.reads_costs |= cost.reads_members();
         self.reserves_by_length |= cost.reserve.prompt;
     }
@@ -526,10 +541,12 @@ impl<'a> Checks<'a> {
         attributes: &RequestAttributes<'_>,
     ) {
         let has_preset = policy.cost.of_response().is_some_and(|cost| cost.has_preset());
-        if policy.kind == Kind::Concurrency || has_preset && details.context.is_without_body() {
+        if !has_units(policy) || has_preset && details.context.is_without_body() {
             return;
         }
+        let reads_counted = self.reads_counted;
         let cost = self.cost_of(policy, price, attributes);
+        self.reads_counted = reads_counted;
         // Of a batch, each call is asked for. The response is that to all of them.
         if let Some((known, _)) = self.uncounted.iter_mut().find(|(_, variant)| variant.policy == index) {
             if policy.cost.of_response().is_none() {
@@ -540,6 +557,11 @@ impl<'a> Checks<'a> {
         let check = Check { policy, identifier: CompactString::default(), cost, detail: Detail::None };
         self.uncounted.push((check, VariantRef { policy: index, variant: 0, is_further: false }));
     }
+}
+
+/// Whether what a policy counts are units that are used up: neither slots nor values.
+pub(super) fn has_units(policy: &Policy) -> bool {
+    !matches!(policy.kind, Kind::Concurrency | Kind::Distinct)
 }
 
 /// Whether this policy skips requests to routes that show usage: it limits the key's holder, or counts units that upstreams'

@@ -170,9 +170,18 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         context: &RequestContext<'r, '_>,
     ) -> Result<(), Box<Reply>> {
         let (worker, limits) = (self.worker, &self.worker.config().client_limits);
-        let reading = context.body_reading(checks).map_err(Box::from)?;
+        let reading = match context.body_reading(checks) {
+            Ok(reading) => reading,
+            Err(_) if checks.reads_for_usage_alone() => return Ok(()),
+            Err(fault) => return Err(fault.into()),
+        };
+        let for_usage = checks.reads_for_usage_alone();
         let Some(ReceivedBody::Stream(body)) = self.body.take() else { return Ok(()) };
         let length = body.size_hint().exact();
+        if for_usage && length.is_none_or(|length| length > checks.longest_for_usage() as u64) {
+            self.body = Some(ReceivedBody::Stream(body));
+            return Ok(());
+        }
         if !reading.needs_bytes() && (length.is_some() || !checks.reserves_by_length) {
             // Its length is all that counts.
             let body = ReceivedBody::Stream(body);
@@ -183,6 +192,7 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         let max_body = worker.config().max_body(context.route, self.client.listener());
         let limit = checks
             .longest_request(&worker.rules.policies)
+            .max(checks.longest_for_usage())
             .min(max_body.map_or(usize::MAX, |max| max as usize));
         let is_small = length.is_some_and(|length| length <= SMALL_BODY.min(limit as u64));
         let part = match reading {
@@ -206,6 +216,10 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         match context.complete(checks, body.received(), (reading, limit), &self.inputs()) {
             Ok(edited) => {
                 let body = edited.map_or(body, |edited| ReceivedBody::Edited(edited.into()));
+                self.body = Some(body.held_in(memory));
+                Ok(())
+            }
+            Err(_) if for_usage => {
                 self.body = Some(body.held_in(memory));
                 Ok(())
             }

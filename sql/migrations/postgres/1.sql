@@ -100,7 +100,7 @@ CREATE TABLE causes (
 -- By minutes. The last columns are of one of the requests.
 CREATE TABLE denials (
     minute BIGINT NOT NULL,
-    address TEXT NOT NULL,
+    address TEXT COLLATE "C" NOT NULL,
     cause BIGINT NOT NULL,
     count BIGINT NOT NULL,
     first_at BIGINT NOT NULL,

@@ -158,10 +158,20 @@ pub struct DenialSummary {
     pub to: String,
     /// Oldest first.
     pub groups: Vec<DenialGroup>,
+    /// How many requests were denied in each minute in which there were any. Oldest first.
+    pub timeline: Vec<DeniedMinute>,
     /// Changes and warnings in this time that name who was asked for, or all if nobody was. Oldest first.
     pub events: Vec<HistoryEvent>,
     /// Whether there were more denials than were read.
     pub truncated: bool,
+}
+
+/// How many requests were denied in a minute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeniedMinute {
+    #[schema(value_type = schema::Time)]
+    pub time: String,
+    pub count: u64,
 }
 
 /// Requests of one customer or user that were denied for the same reason.

@@ -19,7 +19,7 @@ use super::{
         customers::{self, CustomersQuery},
         dto::{Customer, DenialSummary, Denials, Usage, UsageRow},
         extract::Query,
-        history::{DenialsQuery, UsageQuery, page_of_denials, page_of_usage, summary},
+        history::{DenialsQuery, MAX_USAGE, UsageQuery, page_of_denials, page_of_usage, summary},
         problem::Problem,
     },
     components::{self, percent_encode},
@@ -72,7 +72,7 @@ pub(super) async fn usage_csv(
     query: Result<Query<UsageQuery>, Problem>,
 ) -> Response {
     let table = async {
-        let mut query = UsageQuery { limit: Some(EXPORTED), cursor: None, ..filled_usage(query?.0) };
+        let mut query = UsageQuery { limit: Some(MAX_USAGE), cursor: None, ..filled_usage(query?.0) };
         let mut all = page_of_usage(&context, &query).await?;
         while let Some(cursor) = all.cursor.take() {
             query.cursor = Some(cursor);
@@ -418,7 +418,7 @@ fn history_view(denials: &Denials, summary: &DenialSummary, query: &DenialsQuery
             button.primary type="submit" { "Show" }
             a href=(denials_link("/history.csv", query, None)) { "Export CSV" }
         }
-        (bars("Denied requests", &timeline(denials, summary)))
+        (bars("Denied requests", &timeline(summary)))
         section aria-labelledby="why" {
             h2 #why { "Why" }
             div.card.pad {
@@ -480,8 +480,8 @@ fn denials_table(denials: &Denials) -> Markup {
     }
 }
 
-/// Denied requests of the page's rows over the time that was asked for.
-fn timeline(denials: &Denials, summary: &DenialSummary) -> Vec<Bar> {
+/// Denied requests over the time that was asked for.
+fn timeline(summary: &DenialSummary) -> Vec<Bar> {
     let (from, to) = (parse_micros(&summary.from), parse_micros(&summary.to));
     let width = ((to - from) / BUCKETS).max(60_000_000);
     let count = usize::try_from((to - from) / width + 1).unwrap_or_default().min(BUCKETS as usize + 1);
@@ -492,14 +492,14 @@ fn timeline(denials: &Denials, summary: &DenialSummary) -> Vec<Bar> {
             Bar { label: label.get(5..16).unwrap_or_default().replace('T', " "), count: 0, denied: 0 }
         })
         .collect();
-    for denial in &denials.denials {
-        let nth = (parse_micros(&denial.first) - from).max(0) / width;
+    for minute in &summary.timeline {
+        let nth = (parse_micros(&minute.time) - from).max(0) / width;
         if let Some(bar) = usize::try_from(nth).ok().and_then(|nth| bars.get_mut(nth)) {
-            bar.count += denial.count;
-            bar.denied += denial.count;
+            bar.count += minute.count;
+            bar.denied += minute.count;
         }
     }
-    if denials.denials.is_empty() { Vec::new() } else { bars }
+    if summary.timeline.is_empty() { Vec::new() } else { bars }
 }
 
 fn customers_view(

@@ -69,6 +69,9 @@ pub(super) enum SqlError {
     /// There is no space left.
     #[error("{0}")]
     Full(String),
+    /// It can't take these values, and never will.
+    #[error("{0}")]
+    Unfit(String),
     /// The database refuses the statement, or is not as it should be.
     #[error("{0}")]
     Refused(String),

@@ -207,6 +207,8 @@ fn sql_error(error: tokio_postgres::Error) -> SqlError {
         Some("53") => SqlError::Full(message),
         // Connections, a serialization failure, an operator's intervention, a read-only server, a lock that wasn't got.
         Some("08" | "40" | "57" | "25" | "55") => SqlError::Away(message),
+        // Values that don't fit, or are too long.
+        Some("22" | "23" | "54") => SqlError::Unfit(message),
         _ => SqlError::Refused(message),
     }
 }

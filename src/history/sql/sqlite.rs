@@ -67,8 +67,14 @@ impl Sqlite {
     /// # Errors
     /// The copy can't be written.
     pub(in crate::history) fn back_up(&self, path: &Path) -> Result<(), SqlError> {
-        let path = path.to_str().ok_or_else(|| SqlError::Refused("the path is not UTF-8".to_owned()))?;
-        self.0.execute("VACUUM INTO ?1", [path]).map(|_| ()).map_err(sql_error)
+        let text = path.to_str().ok_or_else(|| SqlError::Refused("the path is not UTF-8".to_owned()))?;
+        let refused = |error: std::io::Error| SqlError::Refused(error.to_string());
+        OpenOptions::new().create_new(true).write(true).mode(0o600).open(path).map_err(refused)?;
+        let copied = self.0.execute("VACUUM INTO ?1", [text]).map(|_| ()).map_err(sql_error);
+        if copied.is_err() {
+            let _removed = std::fs::remove_file(path);
+        }
+        copied
     }
 }
 
@@ -152,6 +158,9 @@ fn sql_error(error: rusqlite::Error) -> SqlError {
             SqlError::Away("another process holds the file".to_owned())
         }
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => SqlError::Away(error.to_string()),
+        Some(ErrorCode::TooBig | ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch) => {
+            SqlError::Unfit(error.to_string())
+        }
         _ => SqlError::Refused(error.to_string()),
     }
 }

@@ -27,7 +27,11 @@ use crate::{
         Check, Decision, DecisionSource, Policy, Receipt, Store, Taken, Unavailable,
         algorithm::{Detail, Kind, Verdict, concurrency::RETRY_AFTER},
     },
-    proxy::{checks::Checks, outcome::VariantRef, worker::Worker},
+    proxy::{
+        checks::{Checks, has_units},
+        outcome::VariantRef,
+        worker::Worker,
+    },
     telemetry::metrics::WorkerMetrics,
 };
 
@@ -222,7 +226,7 @@ impl<'a, S: Store> Reservation<'a, S> {
     /// Notes that `check`, of the policy with this index, is used whether its policy counts it or not. Each policy uses what
     /// one response costs once.
     fn use_units(&mut self, check: Check<'a>, policy: usize) {
-        if self.owner.is_none() || check.policy.kind == Kind::Concurrency {
+        if self.owner.is_none() || !has_units(check.policy) {
             return;
         }
         if check.policy.cost.of_response().is_some() {

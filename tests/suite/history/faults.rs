@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{config, has_requests, keys_file, rows, send, start};
 use crate::{
     app::handover,
-    harness::{Origin, Postgres, Relay, becomes, eventually, postgres::url},
+    harness::{Client, Origin, Postgres, Relay, becomes, eventually, postgres::url},
 };
 
 fn keys(directory: &TempDir) -> String {
@@ -104,6 +104,25 @@ fn a_database_that_is_reset_and_away_loses_nothing_and_counts_nothing_twice() {
 }
 
 #[test]
+fn an_ordinary_role_is_enough_and_no_name_is_too_long() {
+    let (origin, postgres) = (Origin::echo(), Postgres::start());
+    postgres.query("CREATE ROLE app LOGIN; CREATE SCHEMA tollgate AUTHORIZATION app");
+    let spool = TempDir::new().unwrap();
+    let history = in_postgres(postgres.port, &spool).replace("tollgate@127", "app@127");
+    let rest = "user: [{ header: x-user, from: anyone }]
+policies: { few: { algorithm: fixed_window, key: user, limit: 1/1h } }
+routes: [{ path: /*, upstream: api, policies: [few] }]";
+    let tollgate = start(origin.address, &history, rest);
+    let user = "n".repeat(6_000);
+    let mut client = Client::connect(tollgate.address);
+    let mut ask = || client.request("GET", "/", &[("x-user", &user)], b"").status;
+    assert_eq!([ask(), ask(), ask()], [200, 429, 429]);
+    has_requests(&tollgate, 3);
+    eventually("the denials are there", || postgres.query("SELECT SUM(count) FROM tollgate.denials") == "2");
+    assert_eq!(tollgate.metric("tollgate_history_dropped_total"), 0.0);
+}
+
+#[test]
 fn a_process_starts_and_ends_without_its_database_and_the_next_one_writes_for_it() {
     let (origin, mut postgres) = (Origin::echo(), Postgres::start());
     let (directory, spool) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -124,6 +143,11 @@ fn a_process_starts_and_ends_without_its_database_and_the_next_one_writes_for_it
     let last = start(origin.address, &history, &rest);
     has_requests(&last, 100);
     assert_eq!(postgres.query("SELECT COUNT(*) FROM tollgate.processes WHERE ended = 1"), "1");
+    assert_eq!(
+        postgres.query("SELECT COUNT(*) FROM tollgate.processes WHERE ended = 2"),
+        "1",
+        "it was killed"
+    );
 }
 
 #[test]

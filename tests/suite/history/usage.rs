@@ -141,6 +141,57 @@ routes: [{{ path: /*, upstream: api, policies: [tokens] }}]"
 }
 
 #[test]
+fn what_is_read_for_usage_alone_is_never_refused() {
+    let origin = Origin::echo();
+    let directory = TempDir::new().unwrap();
+    let keys = keys_file(directory.path(), &[("globex", Some("pro"))]);
+    let rest = format!(
+        "api_keys: {{ file: {keys} }}
+plans: {{ pro: {{ tokens: unlimited, names: unlimited }} }}
+policies:
+  tokens:
+    algorithm: fixed_window
+    key: customer
+    limit: 10/1d
+    cost:
+      response: {{ preset: openai, ask: true }}
+      reserve: {{ json: [max_tokens], default: 50 }}
+      max_request: 64KiB
+      most: 100
+  names: {{ algorithm: distinct, key: customer, value: user, limit: 5/1d }}
+routes: [{{ path: /*, upstream: api, policies: [tokens, names] }}]"
+    );
+    let tollgate = start(origin.address, FILE, &rest);
+    let key = key_of("globex");
+    let long = format!("{{\"messages\":[\"{}\"]}}", "a".repeat(100_000));
+    let bodies: [(&str, &str, &str); 7] = [
+        ("text/plain", "identity", "no JSON"),
+        ("application/json", "identity", "{\"max_tokens\": \"abc\", \"messages\": []}"),
+        ("application/json", "identity", "{\"max_tokens\": 5000, \"messages\": []}"),
+        ("application/json", "identity", "{\"max_tokens\": 1, \"max_tokens\": 2}"),
+        ("application/json", "gzip", "\u{1f}\u{8b}"),
+        ("application/json", "identity", "{"),
+        ("application/json", "identity", &long),
+    ];
+    for (kind, coding, body) in bodies {
+        let headers = [("x-api-key", key.as_str()), ("content-type", kind), ("content-encoding", coding)];
+        let reply = Client::connect(tollgate.address).request(
+            "POST",
+            "/v1/chat/completions",
+            &headers,
+            body.as_bytes(),
+        );
+        assert_eq!(reply.status, 200, "{kind} {coding} {body:.40}: {}", reply.text());
+        assert_eq!(reply.json()["body_bytes"].as_u64(), Some(body.len() as u64), "{body:.40}");
+    }
+    has_requests(&tollgate, 7);
+    eventually("each has cost what nobody tells", || {
+        let found = rows(&tollgate, "customer", "by=customer")["globex"].2.clone();
+        found.get("tokens").is_some_and(|tokens| *tokens >= 7 * 50) && !found.contains_key("names")
+    });
+}
+
+#[test]
 fn units_of_responses_that_do_not_count_are_no_usage() {
     let nth = Arc::new(AtomicUsize::new(0));
     let origin = Origin::start(move |conn| {
