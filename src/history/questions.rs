@@ -348,6 +348,11 @@ pub(super) fn denials(sql: &mut dyn Sql, question: &DenialQuestion) -> Result<Ve
     if let Some(status) = question.status {
         add("d.status = ?", i64::from(status).into());
     }
+    if let Some((minute, address, cause)) = &question.after {
+        let [m, a, c] = [1, 2, 3].map(|nth| format!("${}", parameters.len() + nth));
+        parameters.extend([(*minute).into(), address.as_str().into(), (*cause).into()]);
+        conditions.push(format!("(d.minute, d.address, d.cause) < ({m}, {a}, {c})"));
+    }
     let all =
         if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     let query = format!(

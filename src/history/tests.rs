@@ -311,7 +311,9 @@ fn denials_are_listed_page_by_page() {
     add(&mut *sql, "one", 1, &all);
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let question = questions::DenialQuestion { after, limit: 7, ..questions::DenialQuestion::default() };
+        let minutes = Some([0, 1_000]);
+        let question =
+            questions::DenialQuestion { minutes, after, limit: 7, ..questions::DenialQuestion::default() };
         let page = questions::denials(&mut *sql, &question).unwrap();
         let Some(last) = page.last() else { break };
         after = Some((last.minute, last.address.clone(), last.cause));

@@ -261,8 +261,7 @@ impl<'a> Checks<'a> {
         let mut units = ChargedUnits::new();
         let uncounted = self.uncounted.iter().map(|(check, variant)| (check, *variant));
         for (check, variant) in self.iter().chain(uncounted) {
-            let is_used =
-                !check.policy.is_shadow && !variant.is_further && check.policy.kind != Kind::Concurrency;
+            let is_used = !check.policy.is_shadow && !variant.is_further && has_units(check.policy);
             if is_used && check.cost > 0 {
                 match units.iter_mut().find(|(policy, _)| *policy as usize == variant.policy) {
                     Some((_, sum)) => *sum = sum.saturating_add(check.cost),
