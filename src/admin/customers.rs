@@ -17,7 +17,7 @@ use super::{
     held_limits::Holder,
     history::{UsageQuery, question},
     key_changes::{self, ChangeAuthor, WithoutReply},
-    keys::{is_valid, search, warnings},
+    keys::{check_names, is_valid, search, warnings},
     openapi::{BodyErrors, NotFoundError, ReadErrors, RefusedError, UnavailableError, WriteErrors},
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
@@ -76,6 +76,7 @@ pub(super) async fn page(
     context: &HandlerContext,
     query: &CustomersQuery,
 ) -> Result<dto::Customers, Problem> {
+    check_names(query.customer.as_deref(), query.plan.as_deref())?;
     let limit = page_size(query.limit)?;
     let after: Option<String> = decode_cursor(query.cursor.as_deref(), Some)?;
     let now = context.state.clock.now();

@@ -1,9 +1,6 @@
 //! `/v1/usage` and `/v1/denials`: what was used, and who was denied, asked later.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State};
 use ipnet::IpNet;
@@ -15,7 +12,7 @@ use super::{
     context::HandlerContext,
     dto::{self, schema},
     extract::{JsonBody, Operator, Query},
-    openapi::{LookupErrors, UnavailableError, WriteErrors},
+    openapi::{LookupErrors, RefusedError, UnavailableError, WriteErrors},
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
@@ -272,6 +269,7 @@ fn shown(question: &UsageQuestion, by_status: bool, row: &UsageRow) -> dto::Usag
     request_body = dto::CloseMonth,
     responses(
         (status = 200, body = dto::ClosedMonth, description = "the month is closed, now or before"),
+        RefusedError,
         WriteErrors,
         LookupErrors,
         UnavailableError
@@ -436,6 +434,7 @@ pub(super) async fn summary(
     query: &DenialsQuery,
 ) -> Result<dto::DenialSummary, Problem> {
     let history = kept(context)?;
+    page_size(query.limit)?;
     let (question, [mut from, mut to]) = query.question(context, MAX_SUMMARIZED + 1)?;
     let found = history.denials(question).await?;
     if query.request.is_some()
@@ -485,8 +484,6 @@ fn groups(denials: &[Denial]) -> Vec<dto::DenialGroup> {
         for row in &rows {
             *by_address.entry(&row.address).or_default() += row.count;
         }
-        let paths: BTreeSet<&str> = rows.iter().map(|row| row.sample.path.as_str()).collect();
-        let path = paths.iter().next().filter(|path| paths.len() == 1 && !path.is_empty());
         let most = by_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
         let first = rows.iter().map(|row| row.first).min().unwrap_or_default();
         let last = rows.iter().map(|row| row.last).max().unwrap_or_default();
@@ -503,7 +500,7 @@ fn groups(denials: &[Denial]) -> Vec<dto::DenialGroup> {
                 limit: one.limit,
                 route: one.route,
                 method: one.method,
-                path: path.map(|path| (*path).to_owned()),
+                path: Some(one.sample.path).filter(|path| !path.is_empty()),
                 count: rows.iter().map(|row| row.count).sum(),
                 addresses: by_address.len(),
                 address: most.unwrap_or_default().to_owned(),

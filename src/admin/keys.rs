@@ -129,14 +129,20 @@ pub(super) async fn list(
     page(&context, &query).await.map(Json)
 }
 
+/// Refuses names that no customer and no plan can have.
+pub(super) fn check_names(customer: Option<&str>, plan: Option<&str>) -> Result<(), Problem> {
+    for (field, name) in [("customer", customer), ("plan", plan)] {
+        let wrong = name.and_then(|name| check_name(field, name).err());
+        wrong.map_or(Ok(()), |reason| Err(Problem::wrong_field(field, &reason)))?;
+    }
+    Ok(())
+}
+
 /// A page of the keys.
 pub(super) async fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::ApiKeys, Problem> {
     let now = context.state.clock.now();
     let after: Option<String> = decode_cursor(query.cursor.as_deref(), Some)?;
-    for (field, name) in [("customer", &query.customer), ("plan", &query.plan)] {
-        let wrong = name.as_deref().and_then(|name| check_name(field, name).err());
-        wrong.map_or(Ok(()), |reason| Err(Problem::wrong_field(field, &reason)))?;
-    }
+    check_names(query.customer.as_deref(), query.plan.as_deref())?;
     let is_wanted = |key: &ApiKey| {
         let state = StateFilter::of(key, now);
         state.is_some()

@@ -74,6 +74,24 @@ struct QueryArgs {
     options: Options,
 }
 
+impl Args {
+    /// For this month, told apart by `by`.
+    pub(super) fn this_month(by: &str, options: Options) -> Self {
+        let query = QueryArgs {
+            customer: None,
+            user: None,
+            month: None,
+            from: None,
+            to: None,
+            by: by.to_owned(),
+            zone: None,
+            csv: false,
+            options,
+        };
+        Self { command: None, query }
+    }
+}
+
 /// Sends the requests and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(match &args.command {

@@ -50,6 +50,22 @@ pub(super) struct Args {
     pub options: Options,
 }
 
+impl Args {
+    /// About the last minutes of a customer.
+    pub(super) fn now(customer: &str, options: Options) -> Self {
+        Self {
+            customer: Some(customer.to_owned()),
+            user: None,
+            address: None,
+            request: None,
+            at: None,
+            within: "10m".to_owned(),
+            zone: None,
+            options,
+        }
+    }
+}
+
 /// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args, Timestamp::now()))

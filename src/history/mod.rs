@@ -372,27 +372,30 @@ impl Reader {
         &mut self,
         question: impl FnOnce(&mut dyn Sql) -> Result<T, SqlError>,
     ) -> Result<T, HistoryError> {
-        let sql = match &mut self.sql {
+        // All parts of an answer are of one moment.
+        let begin = |sql: &mut dyn Sql| match sql.dialect() {
+            Dialect::Sqlite => sql.script("BEGIN"),
+            Dialect::Postgres => sql.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+        };
+        // A database that was restarted has ended the connection.
+        let kept = self.sql.take().and_then(|mut sql| begin(&mut *sql).is_ok().then_some(sql));
+        let mut sql = match kept {
             Some(sql) => sql,
             None => {
-                let opened: Box<dyn Sql> = match &self.store.file {
+                let mut opened: Box<dyn Sql> = match &self.store.file {
                     Some(file) => Box::new(Sqlite::open_to_read(file)?),
                     None => Box::new(Postgres::connect(&self.store, PATIENCE)?),
                 };
-                self.sql.insert(opened)
+                begin(&mut *opened)?;
+                opened
             }
         };
-        // All parts of an answer are of one moment.
-        let begin = match sql.dialect() {
-            Dialect::Sqlite => "BEGIN",
-            Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-        };
-        let mut answer = sql.script(begin).and_then(|()| question(&mut **sql));
+        let mut answer = question(&mut *sql);
         if let Err(error) = sql.script("COMMIT") {
             answer = answer.and(Err(error));
         }
-        if answer.is_err() {
-            self.sql = None;
+        if answer.is_ok() {
+            self.sql = Some(sql);
         }
         Ok(answer?)
     }

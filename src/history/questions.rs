@@ -117,156 +117,149 @@ pub struct UsageRow {
     pub units: Vec<(String, u64)>,
 }
 
-/// Where sums are.
-struct Source {
-    usage: &'static str,
-    units: &'static str,
-    /// The columns that tell late rows, if there are any.
-    late: &'static str,
-    condition: &'static str,
-    bounds: [i64; 2],
-    has_zone: bool,
-}
-
 /// Answers a question about usage.
 pub(super) fn usage(sql: &mut dyn Sql, question: &UsageQuestion) -> Result<UsageAnswer, SqlError> {
     let zone = sql.rows("SELECT id FROM zones WHERE name = $1", &[question.zone.0.as_str().into()], 1)?;
     let Some(zone) = zone.first().map(|row| row[0].integer()) else { return Ok(UsageAnswer::default()) };
     let closed = match question.month() {
         Some(month) => {
-            let found = sql.rows(
-                "SELECT complete FROM months WHERE zone = $1 AND month = $2",
-                &[zone.into(), month.number().into()],
-                1,
-            )?;
+            let of_month = "SELECT complete FROM months WHERE zone = $1 AND month = $2";
+            let found = sql.rows(of_month, &[zone.into(), month.number().into()], 1)?;
             found.first().map(|row| row[0].integer() != 0)
         }
         None => None,
     };
-    let days = [question.from, question.to].map(day_of_date);
-    let by_hour = question.by.contains(&Dimension::Hour);
-    let source = if by_hour {
-        let begins = |date: Date| {
-            let begins = question.zone.1.to_ambiguous_zoned(date.at(0, 0, 0, 0)).compatible();
-            begins.map_or(0, |begins| begins.timestamp().as_second().div_euclid(3_600))
-        };
-        Source {
-            usage: "usage_hours",
-            units: "unit_hours",
-            late: "0",
-            condition: "t.hour >= $1 AND t.hour < $2",
-            bounds: [begins(question.from), begins(question.to)],
-            has_zone: false,
-        }
-    } else if let Some(month) = question.month()
-        && closed.is_some()
-        && !question.by.contains(&Dimension::Day)
-    {
-        Source {
-            usage: "usage_months",
-            units: "unit_months",
-            late: "t.late",
-            condition: "t.month >= $1 AND t.month < $2",
-            bounds: [month.number(), month.number() + 1],
-            has_zone: true,
-        }
-    } else {
-        Source {
-            usage: "usage_days",
-            units: "unit_days",
-            late: "0",
-            condition: "t.day >= $1 AND t.day < $2",
-            bounds: days,
-            has_zone: true,
-        }
-    };
-    let mut rows: BTreeMap<(Vec<String>, bool), UsageRow> = BTreeMap::new();
-    let columns: Vec<&str> = question.by.iter().filter_map(|dimension| dimension.column()).collect();
-    let by_policy = question.by.contains(&Dimension::Policy);
-    let mut parameters = vec![SqlValue::from(source.bounds[0]), source.bounds[1].into()];
-    let mut conditions = vec![source.condition.to_owned()];
-    if source.has_zone {
-        parameters.push(zone.into());
-        conditions.push(format!("t.zone = ${}", parameters.len()));
+    let query = UsageQuery::new(question, zone, closed.is_some());
+    let mut rows = UsageRows::new();
+    if !question.by.contains(&Dimension::Policy) {
+        query.add_requests(sql, &mut rows)?;
     }
-    for (column, name) in [("s.customer", &question.customer), ("s.user_name", &question.user)] {
-        if let Some(name) = name {
-            parameters.push(name.as_str().into());
-            conditions.push(format!("{column} = ${}", parameters.len()));
-        }
-    }
-    let conditions = conditions.join(" AND ");
-    let late = source.late;
-    let keys = columns.iter().map(|column| format!("{column}, ")).collect::<String>();
-    let width = columns.len();
-    // Constants can't be grouped by.
-    let group = |more: &[&str]| {
-        let all: Vec<&str> = columns
-            .iter()
-            .copied()
-            .chain((late != "0").then_some(late))
-            .chain(more.iter().copied())
-            .collect();
-        if all.is_empty() { String::new() } else { format!(" GROUP BY {}", all.join(", ")) }
-    };
-    let key_of = |row: &SqlRow| -> Vec<String> {
-        let dimensions = question.by.iter().filter(|dimension| dimension.column().is_some());
-        dimensions.zip(row).map(|(dimension, value)| key_text(*dimension, value)).collect()
-    };
-    if !by_policy {
-        let sums = ["requests", "denied", "status_1xx", "status_3xx", "status_4xx", "status_5xx"];
-        let sums = sums.map(|column| format!("CAST(COALESCE(SUM(t.{column}), 0) AS BIGINT)")).join(", ");
-        let query = format!(
-            "SELECT {keys}{}, {sums} FROM {} t JOIN series s ON s.id = t.series WHERE {conditions}{}",
-            constant(late),
-            source.usage,
-            group(&[]) + &format!(" LIMIT {}", MAX_ROWS + 1),
-        );
-        for row in sql.rows(&query, &parameters, MAX_ROWS + 1)? {
-            let number = |index: usize| row[width + 1 + index].integer().unsigned_abs();
-            let [requests, denied, c1, c3, c4, c5] = std::array::from_fn(number);
-            if requests == 0 {
-                continue;
-            }
-            let c2 = requests.saturating_sub(c1 + c3 + c4 + c5);
-            let counts = RequestCounts { requests, denied, classes: [c1, c2, c3, c4, c5] };
-            let (keys, is_late) = (key_of(&row), row[width].integer() != 0);
-            rows.insert((keys.clone(), is_late), UsageRow { keys, is_late, counts, units: Vec::new() });
-        }
-    }
-    let query = format!(
-        "SELECT {keys}{}, p.name, CAST(COALESCE(SUM(t.units), 0) AS BIGINT) FROM {} t \
-         JOIN series s ON s.id = t.series JOIN policies p ON p.id = t.policy WHERE {conditions}{}",
-        constant(late),
-        source.units,
-        group(&["p.name"]) + &format!(" LIMIT {}", MAX_ROWS + 1),
-    );
-    for row in sql.rows(&query, &parameters, MAX_ROWS + 1)? {
-        let (policy, units) = (row[width + 1].text().to_owned(), row[width + 2].integer().unsigned_abs());
-        let (mut keys, is_late) = (key_of(&row), row[width].integer() != 0);
-        if let Some(at) = question.by.iter().position(|dimension| *dimension == Dimension::Policy) {
-            keys.insert(at, policy.clone());
-        }
-        let of_key = rows.entry((keys.clone(), is_late)).or_insert_with(|| UsageRow {
-            keys,
-            is_late,
-            ..UsageRow::default()
-        });
-        of_key.units.push((policy, units));
-    }
+    query.add_units(sql, &mut rows)?;
     if rows.len() > MAX_ROWS {
-        return Err(SqlError::Refused(format!(
-            "there are more than {MAX_ROWS} rows: ask for a shorter time, or by less"
-        )));
+        let detail = format!("there are more than {MAX_ROWS} rows: ask for a shorter time, or by less");
+        return Err(SqlError::Refused(detail));
     }
     let mut rows: Vec<UsageRow> = rows.into_values().collect();
     rows.iter_mut().for_each(|row| row.units.sort_unstable());
     Ok(UsageAnswer { closed, rows })
 }
 
-fn constant(late: &str) -> String {
-    // Typed, for PostgreSQL.
-    format!("CAST({late} AS BIGINT)")
+/// By their keys, and whether they are late.
+type UsageRows = BTreeMap<(Vec<String>, bool), UsageRow>;
+
+/// The statements that answer a question.
+struct UsageQuery<'q> {
+    question: &'q UsageQuestion,
+    /// `hours`, `days` or `months`: the end of the names of the tables with the sums.
+    tables: &'static str,
+    /// The column that tells late rows.
+    late: Option<&'static str>,
+    conditions: String,
+    parameters: Vec<SqlValue>,
+}
+
+impl<'q> UsageQuery<'q> {
+    /// `is_closed`: whether the question is about a month that is closed.
+    fn new(question: &'q UsageQuestion, zone: i64, is_closed: bool) -> Self {
+        let days = [question.from, question.to];
+        let hour = |date: Date| {
+            let begins = question.zone.1.to_ambiguous_zoned(date.at(0, 0, 0, 0)).compatible();
+            begins.map_or(0, |begins| begins.timestamp().as_second().div_euclid(3_600))
+        };
+        let (tables, column, [from, to]) = match question.month() {
+            _ if question.by.contains(&Dimension::Hour) => ("hours", "hour", days.map(hour)),
+            Some(month) if is_closed && !question.by.contains(&Dimension::Day) => {
+                ("months", "month", [month.number(), month.number() + 1])
+            }
+            _ => ("days", "day", days.map(day_of_date)),
+        };
+        let mut parameters = vec![SqlValue::from(from), to.into()];
+        let mut conditions = format!("t.{column} >= $1 AND t.{column} < $2");
+        let mut add = |column: &str, value: SqlValue| {
+            parameters.push(value);
+            conditions += &format!(" AND {column} = ${}", parameters.len());
+        };
+        if tables != "hours" {
+            add("t.zone", zone.into());
+        }
+        for (column, name) in [("s.customer", &question.customer), ("s.user_name", &question.user)] {
+            if let Some(name) = name {
+                add(column, name.as_str().into());
+            }
+        }
+        Self { question, tables, late: (tables == "months").then_some("t.late"), conditions, parameters }
+    }
+
+    /// The columns of the keys.
+    fn columns(&self) -> Vec<&'static str> {
+        self.question.by.iter().filter_map(|dimension| dimension.column()).collect()
+    }
+
+    /// The rows of the keys, of whether they are late, and of `more`. `table`: `usage` or `unit`.
+    fn rows(
+        &self,
+        sql: &mut dyn Sql,
+        (table, join): (&str, &str),
+        more: &str,
+        name: Option<&str>,
+    ) -> Result<Vec<SqlRow>, SqlError> {
+        let columns = self.columns();
+        let groups: Vec<&str> = columns.iter().copied().chain(self.late).chain(name).collect();
+        let group =
+            if groups.is_empty() { String::new() } else { format!(" GROUP BY {}", groups.join(", ")) };
+        let keys: String = columns.iter().map(|column| format!("{column}, ")).collect();
+        // Typed, for PostgreSQL.
+        let late = format!("CAST({} AS BIGINT)", self.late.unwrap_or("0"));
+        let (tables, conditions, most) = (self.tables, &self.conditions, MAX_ROWS + 1);
+        let query = format!(
+            "SELECT {keys}{late}, {more} FROM {table}_{tables} t JOIN series s ON s.id = t.series{join} \
+             WHERE {conditions}{group} LIMIT {most}"
+        );
+        sql.rows(&query, &self.parameters, most)
+    }
+
+    /// The key of a row, whether it is late, and its other values.
+    fn key_of<'r>(&self, row: &'r SqlRow) -> (Vec<String>, bool, &'r [SqlValue]) {
+        let dimensions = self.question.by.iter().filter(|dimension| dimension.column().is_some());
+        let keys: Vec<String> =
+            dimensions.zip(row).map(|(dimension, value)| key_text(*dimension, value)).collect();
+        let (late, others) =
+            row[keys.len()..].split_first().map_or((0, &[][..]), |(late, others)| (late.integer(), others));
+        (keys, late != 0, others)
+    }
+
+    fn add_requests(&self, sql: &mut dyn Sql, rows: &mut UsageRows) -> Result<(), SqlError> {
+        let sums = ["requests", "denied", "status_1xx", "status_3xx", "status_4xx", "status_5xx"];
+        let sums = sums.map(|column| format!("CAST(COALESCE(SUM(t.{column}), 0) AS BIGINT)")).join(", ");
+        for row in self.rows(sql, ("usage", ""), &sums, None)? {
+            let (keys, is_late, sums) = self.key_of(&row);
+            let number = |index: usize| sums.get(index).map_or(0, |sum| sum.integer().unsigned_abs());
+            let [requests, denied, c1, c3, c4, c5] = std::array::from_fn(number);
+            if requests > 0 {
+                let c2 = requests.saturating_sub(c1 + c3 + c4 + c5);
+                let counts = RequestCounts { requests, denied, classes: [c1, c2, c3, c4, c5] };
+                rows.insert((keys.clone(), is_late), UsageRow { keys, is_late, counts, units: Vec::new() });
+            }
+        }
+        Ok(())
+    }
+
+    fn add_units(&self, sql: &mut dyn Sql, rows: &mut UsageRows) -> Result<(), SqlError> {
+        let sums = "p.name, CAST(COALESCE(SUM(t.units), 0) AS BIGINT)";
+        let tables = ("unit", " JOIN policies p ON p.id = t.policy");
+        for row in self.rows(sql, tables, sums, Some("p.name"))? {
+            let (mut keys, is_late, values) = self.key_of(&row);
+            let [policy, units] = values else { continue };
+            let (policy, units) = (policy.text().to_owned(), units.integer().unsigned_abs());
+            if let Some(at) = self.question.by.iter().position(|dimension| *dimension == Dimension::Policy) {
+                keys.insert(at, policy.clone());
+            }
+            let of_key = rows.entry((keys.clone(), is_late));
+            let of_key = of_key.or_insert_with(|| UsageRow { keys, is_late, ..UsageRow::default() });
+            of_key.units.push((policy, units));
+        }
+        Ok(())
+    }
 }
 
 fn key_text(dimension: Dimension, value: &SqlValue) -> String {

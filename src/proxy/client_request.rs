@@ -428,7 +428,9 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     ) -> Result<(), RefusedBy> {
         // If a limit denies whatever the body says, the body is not read, and this look is the decision.
         self.client.timer().wait_for_store();
-        let reads_body = context.facts.has_body && (checks.reads_members() || checks.reserves_by_length);
+        let reads_body = context.facts.has_body
+            && (checks.reads_members() || checks.reserves_by_length)
+            && !checks.reads_for_usage_alone();
         if reads_body
             && !checks.as_slice().is_empty()
             && let Ok(decision) = self.worker.store.look(&checks.with_least_costs()).await

@@ -186,7 +186,7 @@ pub struct DenialGroup {
     pub limit: Option<String>,
     pub route: Option<String>,
     pub method: String,
-    /// The path, if all examples have the same.
+    /// The path of one of them.
     pub path: Option<String>,
     pub count: u64,
     /// How many addresses or networks.
@@ -348,7 +348,7 @@ impl Denials {
 }
 
 impl DenialGroup {
-    /// `14:04–14:06: 31 requests of acme to POST /v1/orders were denied by per-minute (60/1m, plan free); 2 addresses.`
+    /// `14:04–14:06: 31 requests of acme, such as POST /v1/orders, were denied by per-minute (60/1m, plan free); 2 addresses.`
     pub fn sentence(&self, zone: &TimeZone) -> String {
         let minute = |time: &str| {
             let time = time.parse::<Timestamp>().unwrap_or_default().to_zoned(zone.clone());
@@ -363,8 +363,12 @@ impl DenialGroup {
             (Some(who), _) | (None, Some(who)) => who.clone(),
             (None, None) => self.address.clone(),
         };
-        let target = self.path.as_deref().or(self.route.as_deref());
-        let to = target.map(|target| format!(" to {} {target}", self.method)).unwrap_or_default();
+        // One example is kept of many requests, which may have had other paths.
+        let example = match &self.path {
+            Some(path) if self.count == 1 => format!(" to {} {path}", self.method),
+            Some(path) => format!(", such as {} {path},", self.method),
+            None => String::new(),
+        };
         let were = if self.count == 1 { "was" } else { "were" };
         let plan = self.plan.as_ref().map(|plan| format!("plan {plan}"));
         let details: Vec<String> = self.limit.iter().cloned().chain(plan).collect();
@@ -384,7 +388,7 @@ impl DenialGroup {
             0 | 1 => format!("; from {}", self.address),
             many => format!("; {many} addresses"),
         };
-        format!("{when}: {requests} of {whose}{to} {were} {by}{addresses}.")
+        format!("{when}: {requests} of {whose}{example} {were} {by}{addresses}.")
     }
 }
 
@@ -411,7 +415,7 @@ mod tests {
         let berlin = TimeZone::get("Europe/Berlin").unwrap();
         assert_eq!(
             group.sentence(&berlin),
-            "14:04–14:06: 31 requests of acme to POST /v1/orders were denied by per-minute (60/1m, plan free); 2 addresses."
+            "14:04–14:06: 31 requests of acme, such as POST /v1/orders, were denied by per-minute (60/1m, plan free); 2 addresses."
         );
         let one = DenialGroup {
             kind: "credential".into(),

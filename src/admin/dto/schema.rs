@@ -167,6 +167,7 @@ vocabulary! {
         RevokeKey = "revoke_key",
         DeleteKey = "delete_key",
         ImportKeys = "import_keys",
+        MoveCustomer = "move_customer",
         Reload = "reload",
         NotReloaded = "not_reloaded",
     }

@@ -14,9 +14,10 @@ use crate::config::{
 /// The shipped configuration.
 const SHIPPED: &str = include_str!("../../../proxy.yaml");
 
-/// Two plans, and the keys of the customers that have them.
+/// Two plans, the keys of the customers that have them, and the history of what they use.
 const PLANS: &str = r#"
-api_keys: { store: true, data: "${KEYS}", required: false }
+api_keys: { store: true, data: "${DIRECTORY}/keys.json", required: false }
+history: { store: { file: "${DIRECTORY}/history.db" } }
 plans:
   free: { per-minute: 10/1m, monthly: 1000/month }
   pro: { per-minute: 600/1m, monthly: 1000000/month }
@@ -49,18 +50,18 @@ pub(super) fn configuration(sources: &DemoSources) -> Result<Config, config::Err
     Ok(config)
 }
 
-/// The environment, with the address of the demo's origin and the file of its API keys.
+/// The environment, with the address of the demo's origin and the directory of its files.
 #[derive(Clone)]
 pub(super) struct DemoSources {
     pub(super) origin: SocketAddr,
-    pub(super) keys: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 impl Lookup for DemoSources {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "ORIGIN" => Some(format!("http://{}", self.origin)),
-            "KEYS" => Some(self.keys.to_string_lossy().into_owned()),
+            "DIRECTORY" => Some(self.directory.to_string_lossy().into_owned()),
             other => SystemLookup.variable(other),
         }
     }
@@ -80,8 +81,7 @@ mod tests {
 
     #[test]
     fn the_shipped_configuration_is_valid_and_has_all_that_is_added() {
-        let sources =
-            DemoSources { origin: "127.0.0.1:3000".parse().unwrap(), keys: "/tmp/keys.json".into() };
+        let sources = DemoSources { origin: "127.0.0.1:3000".parse().unwrap(), directory: "/tmp".into() };
         let config = configuration(&sources).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!((config.routes.len(), config.user.len()), (4, 2));
         let policies: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::traffic::{self, ClientScript, ScriptedUsers};
 use crate::{
-    admin::dto::{MadeApiKey, NewApiKey},
+    admin::dto::{Denials, MadeApiKey, NewApiKey, Usage},
     cli::{
         client::{self, Options},
         terminal::table,
@@ -46,6 +46,25 @@ pub(super) fn with_new_keys(options: &Options) -> io::Result<Vec<ClientScript>> 
         Ok(ClientScript { name, address, users: ScriptedUsers::OfKey(key), requests, password: "" })
     };
     CUSTOMERS.into_iter().map(script).collect()
+}
+
+/// Whether the history has all requests that customers have sent, and those that were denied. It is written every few
+/// seconds.
+pub(super) fn are_in_history(options: &Options, sent: u64, limited: u64) -> bool {
+    let (mut requests, mut denied) = (0, 0);
+    // A question that fails is asked again.
+    let _result = client::request(options, Method::GET, "/v1/usage", |usage: &Usage| {
+        let of_customers =
+            usage.rows.iter().filter(|row| row.customer.as_ref().is_some_and(|name| !name.is_empty()));
+        requests = of_customers.map(|row| row.requests).sum();
+        String::new()
+    });
+    let _result =
+        client::request(options, Method::GET, "/v1/denials?policy=per-minute", |denials: &Denials| {
+            denied = denials.denials.iter().map(|denial| denial.count).sum();
+            String::new()
+        });
+    requests >= sent && denied >= limited
 }
 
 /// A response of `/usage`.

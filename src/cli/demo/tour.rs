@@ -27,6 +27,7 @@ use crate::{
         failure::{print_error, report_config_errors},
         handover::Succession,
         run::{Process, to_configuration_errors},
+        usage, why,
     },
     config::{
         self, Lookup, SystemLookup,
@@ -47,6 +48,8 @@ const STUFFER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 68);
 const FLOODER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 69);
 /// Maximum time until denials are listed at the admin port.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time until the history has what customers have sent.
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Arguments of `tollgate demo`.
 #[derive(Debug, clap::Args)]
@@ -187,7 +190,7 @@ struct Tour {
     app: app::App,
     customers: Vec<ClientScript>,
     sources: DemoSources,
-    /// Has the file of API keys. It is removed when this is dropped.
+    /// Has the API keys and the history. It is removed when this is dropped.
     directory: TempDir,
 }
 
@@ -216,7 +219,7 @@ fn proxy(app: &app::App) -> SocketAddr {
 
 fn tour() -> Result<Tour, DemoError> {
     let (origin, directory) = (origin::start()?, tempfile::tempdir()?);
-    let sources = DemoSources { origin, keys: directory.path().join("keys.json") };
+    let sources = DemoSources { origin, directory: directory.path().to_owned() };
     let config = configuration(&sources).map_err(DemoError::Configuration)?;
     let app = app::start(config, Vec::new(), app::InheritedSockets::none(), &[]).map_err(DemoError::Start)?;
     let (proxy, admin) = (proxy(&app), app.admin());
@@ -232,22 +235,41 @@ fn tour() -> Result<Tour, DemoError> {
     ))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let mut limited = BTreeMap::<Ipv4Addr, u64>::new();
+    let mut sent = BTreeMap::<Ipv4Addr, u64>::new();
     for script in SCRIPTS.iter().chain(&customers) {
         let summary = runtime.block_on(traffic::play(script, proxy))?;
         *limited.entry(script.address).or_default() += summary.limited as u64;
+        *sent.entry(script.address).or_default() += summary.sent as u64;
         print_line(format_args!(
             "{:<20} {:<12} {:>5} {:>9} {:>8}",
             script.name, script.address, summary.sent, summary.answered, summary.limited
         ))?;
     }
-    let usage = runtime.block_on(customers::usage_table(&customers, proxy))?;
-    print_line(format_args!("\nWhat is left of the two customers' plans? (/usage)\n{}", usage.trim_end()))?;
-    wait_until_listed(admin, &limited);
+    let left = runtime.block_on(customers::usage_table(&customers, proxy))?;
+    print_line(format_args!("\nWhat is left of the two customers' plans? (/usage)\n{}", left.trim_end()))?;
+    let of_customers = |counts: &BTreeMap<Ipv4Addr, u64>| -> u64 {
+        customers.iter().filter_map(|script| counts.get(&script.address)).sum()
+    };
+    let (sent, denied) = (of_customers(&sent), of_customers(&limited));
+    wait_until(HISTORY_TIMEOUT, || customers::are_in_history(&options(admin), sent, denied));
+    let admin_option = admin_option(admin);
+    print_line(format_args!(
+        "\nWhat did they use this month, for the invoice?\n$ tollgate usage --by customer,plan{admin_option}"
+    ))?;
+    usage::run(&usage::Args::this_month("customer,plan", options(admin)));
+    print_line(format_args!(
+        "\nWhy was acme denied? This can be asked tomorrow, too: with --at\n$ tollgate why --customer \
+            acme{admin_option}"
+    ))?;
+    why::run(&why::Args::now("acme", options(admin)));
+    let is_listed = |(&address, &count): (&Ipv4Addr, &u64)| {
+        blocked::denial_count(IpAddr::V4(address), &options(admin)) >= count
+    };
+    wait_until(LIST_TIMEOUT, || limited.iter().all(is_listed));
 
     show(admin, None, "Which addresses are limited?")?;
     show(admin, Some(SCRAPER), "Which users were behind the scraper's address?")?;
     show(admin, Some(GUESSER), "And behind the password guesser's?")?;
-    let admin_option = admin_option(admin);
     print_line(format_args!(
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\nQuota:    curl \
             http://{proxy}/usage -H 'X-API-Key: {}'\nLook:     open http://{admin}/ \
@@ -283,12 +305,10 @@ fn reload(sources: &DemoSources) -> app::Loaded {
         .map_err(|errors| to_configuration_errors(&errors))
 }
 
-/// Waits until denials are listed, since they are recorded in the background.
-fn wait_until_listed(admin: SocketAddr, limited: &BTreeMap<Ipv4Addr, u64>) {
-    let (end, options) = (Instant::now() + LIST_TIMEOUT, options(admin));
-    let listed =
-        |(&address, &count): (&Ipv4Addr, &u64)| blocked::denial_count(IpAddr::V4(address), &options) >= count;
-    while !limited.iter().all(listed) && Instant::now() < end {
+/// Waits until what is recorded in the background can be shown, at most for `limit`.
+fn wait_until(limit: Duration, can_be_shown: impl Fn() -> bool) {
+    let end = Instant::now() + limit;
+    while !can_be_shown() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -140,6 +140,7 @@ fn every_change_by_an_operator_is_described() {
         &["reload"],
         &["keys", "create", "--customer", "acme", "--id", "a"],
         &["keys", "set", "a", "--name", "CI"],
+        &["customers", "set", "acme", "--plan", "pro"],
         &["keys", "rotate", "a"],
         &["keys", "revoke", "a"],
         &["keys", "delete", "a"],
@@ -162,7 +163,7 @@ fn every_change_by_an_operator_is_described() {
 
 #[test]
 fn whatever_it_is_asked_it_answers_as_it_is_described() {
-    asked("");
+    asked("history: { store: { file: history.db } }\n");
 }
 
 #[test]

@@ -63,7 +63,25 @@ fn one_customer_has_used_up_its_plan_and_another_one_goes_on() {
     assert_eq!(row("acme   "), "acme free 0 of 10 990 of 1000");
     assert_eq!(row("globex   "), "globex pro 570 of 600 999970 of 1000000");
     assert!(row("127.0.0.21 ").contains("per-minute"), "{told}");
-    assert_eq!(fs::read_dir(of_process.path()).unwrap().count(), 0, "the file of keys is removed");
+    // What the history has of them: also their question to `/usage`.
+    let (_, history) = told.split_once("$ tollgate usage --by customer,plan").unwrap();
+    let of_history = |beginning: &str| {
+        let row = history.lines().find(|line| line.starts_with(beginning));
+        row.unwrap_or_else(|| panic!("no {beginning}: {told}"))
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(of_history("acme  "), "acme free 31 20 11 0 20 0 10 0 10 10 10");
+    assert_eq!(of_history("globex  "), "globex pro 31 0 31 0 0 0 30 0 30 30 30");
+    let why = history.lines().find(|line| line.contains("20 requests of acme, such as GET /reports/"));
+    assert!(
+        why.is_some_and(
+            |why| why.contains(", were denied by per-minute (10/1m, plan free); from 127.0.0.21.")
+        ),
+        "{told}"
+    );
+    assert_eq!(fs::read_dir(of_process.path()).unwrap().count(), 0, "the keys and the history are removed");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{env, fs, path::Path, process::Command, sync::LazyLock};
 
+use jiff::{Zoned, tz::TimeZone};
 use jsonwebtoken::Algorithm;
 use regex::Regex;
 use serde_json::json;
@@ -13,18 +14,36 @@ use crate::harness::{
     request,
 };
 
+mod history;
 mod response_costs;
 
 /// What differs from run to run, and what takes its place before texts are compared.
-static VARYING: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
+static VARYING: LazyLock<[(Regex, &str); 9]> = LazyLock::new(|| {
     [
         (r"\d{4}-\d\d-\d\dT00:00:00\+\d\d:00\[Europe/Berlin\]", "BEGIN OF A MONTH"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"),
+        (r"^\d{4}-\d\d-01 to \d{4}-\d\d-\d\d \(Europe/Berlin(, closed)?\)$", "MONTH"),
+        (r"^\d{4}-\d\d-\d\d \d\d:\d\d to \d{4}-\d\d-\d\d \d\d:\d\d \(.*\)$", "TIMES"),
+        (r"^\d\d:\d\d(:\d\d|–\d\d:\d\d)?: ", "WHEN: "),
+        (r"^Requests are those of \d{4}-\d\d\.$", "MONTH"),
+        (r"^(\d+ keys? of \w+ ha(s|ve) plan \w+ now: ).*", "${1}KEYS"),
         (r"(retry-after: |x-ratelimit-reset: |;t=)\d+", "${1}SECONDS"),
         (r"(^| )\d+(ms|s|m|h)( \d+s)?\b", "${1}DURATION"),
     ]
     .map(|(expression, replacement)| (Regex::new(expression).unwrap(), replacement))
 });
+
+/// Commands whose answers lag behind.
+const LATE: [&str; 8] = [
+    "tollgate blocked",
+    "tollgate bans",
+    "tollgate policies",
+    "tollgate limits",
+    "tollgate usage",
+    "tollgate why",
+    "tollgate customers",
+    "/usage",
+];
 
 /// A page, an API behind a Tollgate with a configuration of the page, and a directory for what its commands need.
 struct Task {
@@ -64,7 +83,12 @@ impl Task {
 
     /// Runs `line` as the page's reader would.
     fn run(&self, line: &str) -> String {
+        // What a page asks about a time is asked about now.
+        let now = Zoned::now();
+        let minute = now.strftime("'%Y-%m-%d %H:%M'").to_string();
+        let month = now.with_time_zone(TimeZone::get("Europe/Berlin").unwrap()).strftime("--month %Y-%m");
         let line = line.replace("127.0.0.1:8080", &self.tollgate.address.to_string());
+        let line = line.replace("'2026-11-27 14:05'", &minute).replace("--month 2026-11", &month.to_string());
         let mut shell = shell(self.directory.path(), &line);
         shell.env("TOLLGATE_ADMIN", format!("http://{}", self.tollgate.admin));
         shell.env("ANN", self.token(json!({ "sub": "ann" })));
@@ -85,12 +109,9 @@ impl Task {
     fn shows(&self, mark: &str) {
         for (line, shown) in self.steps(mark) {
             let mut printed = self.run(&line);
-            // What the commands tell of clients comes ten times a second, and costs are settled after the response.
-            if ["tollgate blocked", "tollgate bans", "tollgate policies", "tollgate limits", "/usage"]
-                .iter()
-                .any(|part| line.contains(part))
-                && !alike(&shown, &printed)
-            {
+            // What the commands tell of clients comes ten times a second, the history is written every five seconds, and costs
+            // are settled after the response.
+            if LATE.iter().any(|part| line.contains(part)) && !alike(&shown, &printed) {
                 eventually(&line, || {
                     printed = self.run(&line);
                     alike(&shown, &printed)

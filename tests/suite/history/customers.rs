@@ -111,7 +111,7 @@ routes: [{{ path: /*, upstream: api, policies: [monthly] }}]"
         ("/usage?by=day&customer=acme&month=", &["23"]),
         (
             "/history",
-            &["3 requests of acme to GET /%3Cb%3E were denied by monthly (20/month (UTC), plan free)"],
+            &["3 requests of acme, such as GET /%3Cb%3E, were denied by monthly (20/month (UTC), plan free)"],
         ),
         ("/history?customer=globex", &["No request was denied."]),
         ("/customers", &["acme", "monthly: 20 of 20", "globex"]),

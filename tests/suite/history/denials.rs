@@ -93,13 +93,13 @@ routes:
     let id = row["sample"]["request_id"].as_str().unwrap();
     prints(
         &tollgate.command(&["why", "--request", id]),
-        &["31 requests of acme to GET /v1/orders were denied by per-hour (5/1h, plan free)"],
+        &["31 requests of acme, such as GET /v1/orders, were denied by per-hour (5/1h, plan free)"],
     );
     let why = tollgate.command(&["why", "--customer", "acme"]);
     prints(&why, &["31 requests of acme", "Meanwhile:", "ban ip:127.0.0.9"]);
     prints(
         &tollgate.command(&["why", "--address", "127.0.0.9"]),
-        &["3 requests of 127.0.0.9 to GET /open were refused by an operator's ban"],
+        &["3 requests of 127.0.0.9, such as GET /open, were refused by an operator's ban"],
     );
     prints(&tollgate.command(&["why", "--customer", "initech"]), &["No request was denied."]);
     let wrong = tollgate.command(&["why", "--at", "yesterday"]);

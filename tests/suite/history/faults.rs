@@ -29,7 +29,7 @@ fn in_postgres(port: u16, directory: &TempDir) -> String {
 
 #[test]
 fn two_instances_with_one_database_give_one_answer() {
-    let (origin, postgres) = (Origin::echo(), Postgres::start());
+    let (origin, mut postgres) = (Origin::echo(), Postgres::start());
     let (directory, spools) = (TempDir::new().unwrap(), [TempDir::new().unwrap(), TempDir::new().unwrap()]);
     let rest = keys(&directory);
     let instances =
@@ -49,6 +49,12 @@ fn two_instances_with_one_database_give_one_answer() {
     }
     assert_eq!(postgres.query("SELECT SUM(requests) FROM tollgate.usage_days"), "600");
     assert_eq!(postgres.query("SELECT COUNT(*) FROM tollgate.processes WHERE last > 0"), "2");
+    postgres.stop();
+    postgres.restart();
+    for tollgate in &instances {
+        let reply = tollgate.admin("GET", "/v1/usage");
+        assert_eq!(reply.status, 200, "the first question after it is back: {}", reply.text());
+    }
 }
 
 #[test]
