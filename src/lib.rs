@@ -17,6 +17,7 @@
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`peaks`] | how close clients come to their limits |
 //! | [`history`] | what was used and who was denied, kept in a database |
+//! | [`alerts`] | webhooks that are told that a share of a limit is used |
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
@@ -29,6 +30,7 @@
 //! | --- | --- |
 //! | [`tls`] | certificates, private keys and certificate authorities, and the identity in a client's certificate |
 //! | [`api_keys`] | the API keys of customers |
+//! | [`http_client`] | the HTTP client for requests of our own |
 //! | [`jwt_keys`] | the keys that verify tokens |
 //! | [`address_set`] | sets of IP networks, and files that list them |
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
@@ -45,6 +47,7 @@
 pub mod abuse;
 pub mod address_set;
 pub mod admin;
+pub mod alerts;
 pub mod api_keys;
 pub mod app;
 pub mod changes;
@@ -53,6 +56,7 @@ pub mod config;
 pub mod file;
 pub mod history;
 pub mod http2_frames;
+pub mod http_client;
 pub mod identity;
 pub mod json_path;
 pub mod jwt_keys;

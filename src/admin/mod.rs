@@ -4,6 +4,7 @@
 //! its requests and responses; errors are `application/problem+json` (RFC 9457).
 
 mod active_config;
+mod alerts;
 mod archive_client;
 mod audit;
 mod auth;

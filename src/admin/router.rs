@@ -16,9 +16,9 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    audit, auth, bans, blocked, configuration, context::HandlerContext, customers, drains, events, evidence,
-    explain, health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload, status,
-    unblock, upstreams, users,
+    alerts, audit, auth, bans, blocked, configuration, context::HandlerContext, customers, drains, events,
+    evidence, explain, health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload,
+    status, unblock, upstreams, users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {
@@ -53,6 +53,8 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(history::close))
         .routes(routes!(history::denials))
         .routes(routes!(history::why))
+        .routes(routes!(alerts::list))
+        .routes(routes!(alerts::test))
         .split_for_parts();
     // Serialized once: the router is copied for each connection.
     let described = described.to_json().map(Bytes::from).map_err(|error| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{ActiveConfig, Readiness, ReloadSender};
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
+    alerts::Alerts,
     api_keys::ApiKeys,
     config::model::{ListenAddress, Secret},
     history::History,
@@ -28,6 +29,8 @@ pub struct AdminState {
     pub audit: Arc<AuditLog>,
     /// `None`: none is kept.
     pub history: Option<Arc<History>>,
+    /// `None` without a history.
+    pub alerts: Option<Arc<Alerts>>,
     /// The configuration in force.
     pub active_config: Arc<ActiveConfig>,
     /// Requests reloads.

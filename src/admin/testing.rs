@@ -241,6 +241,7 @@ impl Harness {
             drains: Arc::clone(&drains),
             audit,
             history: None,
+            alerts: None,
             active_config,
             reloads: super::ReloadSender::channel().0,
             metrics,

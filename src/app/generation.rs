@@ -5,13 +5,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{StartError, keys_file::KeysFile};
+use super::{StartError, keys_file::KeysFile, shared::Shared};
 use crate::{
     abuse::Collector,
     admin::ConfigSnapshot,
+    alerts::AlertPlan,
     api_keys::ApiKeys,
     config::model::{self, Config, UserSource},
-    history::{History, HistoryPlan},
+    history::HistoryPlan,
     identity::{AccessRules, Verifier},
     limit::Policy,
     listener::{SessionKeys, TlsContext, TlsError},
@@ -30,6 +31,7 @@ pub(super) struct Generation {
     peaks: Arc<PeakPlan>,
     /// What its history is told apart by; `None`: none is kept.
     history: Option<Arc<HistoryPlan>>,
+    pub(super) alerts: Arc<AlertPlan>,
     /// In the configuration's order.
     pub(super) upstreams: Vec<Arc<SharedUpstream>>,
     /// One for each listener, in the configuration's order. `None`: plain HTTP.
@@ -81,6 +83,7 @@ impl Generation {
         let peaks = PeakPlan::new(&config, Arc::clone(&policies), before.map(|before| &*before.peaks));
         let plan = |history| Arc::new(HistoryPlan::new(&config, &policies, history));
         let history = config.history.as_ref().map(plan);
+        let alerts = Arc::new(AlertPlan::new(&config));
         let rules =
             Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access, Arc::clone(&api_keys))?;
         let keys_file = KeysFile::open(&config)?.map(Arc::new);
@@ -89,6 +92,7 @@ impl Generation {
             rules: Arc::new(rules),
             peaks: Arc::new(peaks),
             history,
+            alerts,
             upstreams,
             tls,
             verifier,
@@ -127,18 +131,19 @@ impl Generation {
     pub(super) fn for_worker(
         &self,
         index: usize,
-        metrics: &Metrics,
+        shared: &Shared,
         collector: &Collector,
         peaks: &PeakCollector,
-        history: Option<&Arc<History>>,
     ) -> proxy::WorkerConfig {
+        let history = shared.history.as_ref().zip(self.history.as_ref());
         proxy::WorkerConfig {
             rules: Arc::clone(&self.rules),
             upstreams: self.upstreams.clone(),
-            metrics: metrics.worker(index),
+            metrics: shared.metrics.worker(index),
             recorder: collector.recorder(),
             peaks: peaks.recorder(&self.peaks),
-            history: history.zip(self.history.as_ref()).map(|(history, plan)| history.recorder(plan)),
+            history: history.map(|(history, plan)| history.recorder(plan)),
+            alerts: shared.alerts.as_ref().and_then(|alerts| alerts.watch(&self.alerts)),
         }
     }
 

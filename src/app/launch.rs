@@ -66,8 +66,9 @@ pub fn start(
     generation.enter_keys()?;
     generation.continue_sessions(sessions);
     let history = generation.config.history.as_ref().map(|history| History::start(history, WallClock));
-    let shared = Shared::new(&generation, metrics, events, warnings, history.transpose()?);
+    let shared = Shared::new(&generation, metrics, events, warnings, history.transpose()?)?;
     shared.keep_history();
+    shared.watch_alerts();
     let config = Arc::clone(&generation.config);
     let memory = stores::memory(&config, &shared);
     match &config.store.redis {
@@ -161,7 +162,7 @@ fn launch<F: StoreFactory>(
         body_memory: Arc::clone(&shared.body_memory),
         clock: shared.clock,
         reclaimer: Reclaimer::new(vec![stores.memory.freed_bytes(), shared.registry.freed_bytes()]),
-        config: generation.for_worker(index, &shared.metrics, &collector, &peaks, shared.history.as_ref()),
+        config: generation.for_worker(index, &shared, &collector, &peaks),
     })?;
     readiness.enter(admin::ProcessPhase::Ready);
 
@@ -289,6 +290,7 @@ fn admin_state(
         drains: Arc::clone(&shared.drains),
         audit: Arc::clone(&shared.audit),
         history: shared.history.clone(),
+        alerts: shared.alerts.clone(),
         active_config: Arc::clone(&shared.in_force),
         reloads,
         metrics: Arc::clone(&shared.metrics),

@@ -190,16 +190,16 @@ impl Reloader {
         self.shared.body_memory.set_limit(config.body_memory);
         workers.set_connection_limits(&config.client_limits);
         self.diagnostics.reconfigure(config);
+        if let Some(alerts) = &self.shared.alerts {
+            alerts.reconfigure(&generation.alerts);
+        }
         let configured = generation.snapshot(warnings.clone(), now);
         let (hash, decides) = (configured.hash.clone(), configured.decides.clone());
         self.shared.in_force.replace(configured);
         let upstreams = generation.upstreams.iter().zip(&config.upstreams);
         upstreams.for_each(|(upstream, config)| upstream.apply(config));
         workers
-            .hand_over(|index| {
-                let history = self.shared.history.as_ref();
-                generation.for_worker(index, &self.shared.metrics, &self.collector, &self.peaks, history)
-            })
+            .hand_over(|index| generation.for_worker(index, &self.shared, &self.collector, &self.peaks))
             .await;
         if let Err(error) = generation.enter_keys() {
             tracing::error!("the file of API keys is not reread when it changes: {error}");

@@ -1,6 +1,6 @@
 //! State shared by the whole process: the clock, metrics, events, limited clients, bans, the configuration in force.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use super::generation::Generation;
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
         bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
+    alerts::Alerts,
     api_keys::ApiKeys,
     config::model::Config,
     history::{History, NewEvent},
@@ -17,7 +18,7 @@ use crate::{
     proxy::BodyMemory,
     telemetry::{
         Event, Events,
-        metrics::{BanFacts, BudgetFacts, EvidenceFacts, KeptHistoryFacts, Metrics},
+        metrics::{AlertFacts, BanFacts, BudgetFacts, EvidenceFacts, KeptHistoryFacts, Metrics},
     },
     upstream::DrainTable,
 };
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     pub(super) audit: Arc<AuditLog>,
     /// `None`: none is kept.
     pub(super) history: Option<Arc<History>>,
+    /// `None` without a history.
+    pub(super) alerts: Option<Arc<Alerts>>,
     pub(super) in_force: Arc<ActiveConfig>,
     /// Memory budgets of limits and evidence, in bytes, at the start.
     pub(super) budgets: MemoryBudgets,
@@ -51,7 +54,7 @@ impl Shared {
         events: Events,
         warnings: Vec<String>,
         history: Option<Arc<History>>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let config = &*generation.config;
         // A restarted process has a new ID, so its earlier records belong to another instance.
         let instance = format!("{:016x}", fastrand::u64(..));
@@ -65,11 +68,15 @@ impl Shared {
         let is_shared = config.store.redis.is_some();
         let (bans, audit) = open_bans(&instance, clock, &events, &metrics, is_shared);
         bans.set_names(UserNaming::new(&config.abuse));
+        let alerts = history.as_ref().map(|history| {
+            Alerts::start(Arc::clone(history), Arc::clone(&generation.alerts), instance.clone(), clock)
+        });
+        let alerts = alerts.transpose()?;
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
         let drains = Arc::clone(&generation.drains);
         let api_keys = Arc::clone(&generation.api_keys);
         let body_memory = Arc::new(BodyMemory::new(config.body_memory));
-        Self {
+        Ok(Self {
             instance,
             clock,
             metrics,
@@ -81,9 +88,19 @@ impl Shared {
             api_keys,
             audit,
             history,
+            alerts,
             in_force,
             budgets,
-        }
+        })
+    }
+
+    /// Shows the state of the alerts.
+    pub(super) fn watch_alerts(&self) {
+        let Some(alerts) = &self.alerts else { return };
+        let alerts = Arc::downgrade(alerts);
+        self.metrics
+            .alerts
+            .watch(move || alerts.upgrade().map_or_else(AlertFacts::default, |alerts| alerts.facts()));
     }
 
     /// Keeps changes and events in the history, and shows its state. Entries of the audit log are not kept twice.

@@ -13,9 +13,9 @@ use clap::{
 };
 
 use super::{
-    audit, bans, blocked, check, completions, config_file::ConfigFile, convert, customers, demo, drains,
-    events, explain, explain_setting, history, keys, limits, man, policies, reload, replay, run, schema,
-    status, suggest, terminal, top, unblock, upstreams, usage, user, why,
+    alerts, audit, bans, blocked, check, completions, config_file::ConfigFile, convert, customers, demo,
+    drains, events, explain, explain_setting, history, keys, limits, man, policies, reload, replay, run,
+    schema, status, suggest, terminal, top, unblock, upstreams, usage, user, why,
 };
 
 /// A reverse proxy with built-in rate limiting.
@@ -86,6 +86,8 @@ enum Command {
     Usage(usage::Args),
     /// Say why requests were denied, now or at some time before
     Why(why::Args),
+    /// List the messages to webhooks that a share of a limit is used, or test the webhooks
+    Alerts(alerts::Args),
     /// Back up the history
     History(history::Args),
     /// List who changed what, and when
@@ -135,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Customers(args) => customers::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Alerts(args) => alerts::run(&args),
         Command::History(args) => history::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Events(args) => events::run(&args),

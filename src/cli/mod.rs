@@ -1,6 +1,7 @@
 //! The commands: arguments in, exit code out.
 
 mod admin_url;
+mod alerts;
 mod audit;
 mod bans;
 mod blocked;

@@ -18,7 +18,7 @@
 //! | `keys` | `api_keys`, `plans` |
 //! | `store` | `store` |
 //! | `abuse` | `abuse`, `bans` |
-//! | `history` | `history` |
+//! | `history` | `history`, `alerts` |
 //! | `telemetry` | `access_log`, `log`, `tracing` |
 //!
 //! In each, `settings` declares the settings of the file and the types that the crate reads, `resolve` converts the first to

@@ -4,7 +4,10 @@
 //! up a name.
 
 pub use super::abuse::settings::*;
-pub use super::history::settings::*;
+pub use super::history::{
+    alerts::{Alert, AlertWhen},
+    settings::*,
+};
 pub use super::identity::access::*;
 pub use super::identity::settings::*;
 pub use super::keys::keys_file::*;

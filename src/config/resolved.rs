@@ -9,7 +9,7 @@ use tollgate_derive::Settings;
 use crate::{
     config::{
         abuse::settings::{Abuse, BanRule, BansSettings},
-        history::settings::History,
+        history::{alerts::Alert, settings::History},
         identity::{
             access::Access,
             settings::{UserSource, UserSourceSettings},
@@ -131,6 +131,12 @@ pub struct Config {
     #[setting(mapping, unset = "nothing is kept longer than its limit")]
     #[setting(example = "{ store: { file: /var/lib/tollgate/history.db } }", restart)]
     pub history: Option<History>,
+    /// Webhooks that are told that somebody has used a share of a policy's limit. They need `history`.
+    #[setting(list(mapping(Alert), Any), unset = "nobody is told")]
+    #[setting(example = "[{ when: usage, policy: monthly, at: [80%, 100%], to: \"${HOOK_URL}\" }]")]
+    #[setting(see = ["history", "policies"])]
+    #[serde(serialize_with = "serialize::shared")]
+    pub alerts: Vec<Arc<Alert>>,
     /// The services that requests are forwarded to, each under a name that routes refer to.
     #[setting(
         names(RESOURCE, mapping(UpstreamSettings), Some),
@@ -257,7 +263,11 @@ impl Config {
             ("abuse.secret", self.abuse.secret.as_ref()),
             ("history.store.postgres", self.history.as_ref().and_then(|of| of.store.postgres.as_ref())),
         ];
-        redis.chain(others.into_iter().filter_map(|(path, secret)| Some((path, secret?))))
+        let alerts = self.alerts.iter().flat_map(|alert| {
+            let secrets = alert.secret.iter().map(|secret| ("alerts[].secret", secret));
+            secrets.chain([("alerts[].to", &alert.to)])
+        });
+        redis.chain(others.into_iter().filter_map(|(path, secret)| Some((path, secret?)))).chain(alerts)
     }
 }
 

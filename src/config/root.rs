@@ -1,10 +1,16 @@
 //! Reads the top level of `proxy.yaml`: its topics, and the settings outside of them.
 
+use std::sync::Arc;
+
 use crate::config::{
     abuse,
     abuse::settings::Abuse,
     checks::key_limits,
-    history::{checks::check_history, settings::History},
+    history::{
+        alerts::{Alert, check_alerts},
+        checks::check_history,
+        settings::History,
+    },
     identity,
     identity::access::Access,
     keys::{self, plans, settings::ApiKeySettings},
@@ -74,6 +80,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (bans, close_banned_tunnels) = abuse::resolve::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let history = mapping.take("history").and_then(History::read);
+    let alerts = mapping.take("alerts").map(|list| list.items(Alert::read)).unwrap_or_default();
     let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
     let upstreams = upstreams::resolve::upstreams(mapping.take("upstreams"), &policies, identity);
     let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
@@ -123,6 +130,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         close_banned_tunnels,
         abuse,
         history,
+        alerts: alerts.into_iter().map(Arc::new).collect(),
         upstreams: upstreams.resolved?,
         resolver,
         routes: routes?,
@@ -139,6 +147,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     };
     if let Some(value) = root.entry("history") {
         check_history(value, &config);
+    }
+    if let Some(value) = root.entry("alerts") {
+        check_alerts(value, &config);
     }
     if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
         keys::checks::check_keys_file(file, &config);

@@ -11,6 +11,7 @@
 //!
 //! No request waits for any of these. The admin port asks on a connection of its own (`questions`).
 
+mod alerts;
 mod apply;
 mod batch;
 mod collector;
@@ -41,6 +42,7 @@ use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
 pub use self::{
+    alerts::{AlertOutcome, AlertState, DueAlert, KeptAlert, NewAlert, TakenAlerts},
     batch::EventRow as NewEvent,
     months::{Closing, Month, PendingProcess},
     plan::{HistoryPlan, SEVERAL, UNVERIFIED},
@@ -50,6 +52,7 @@ pub use self::{
     },
 };
 use self::{
+    apply::KnownIds,
     collector::{Collector, Message},
     outbox::{Outbox, Spool},
     plan::Zone,
@@ -204,7 +207,7 @@ impl History {
     /// The state of its threads, for metrics and warnings.
     pub fn facts(&self) -> KeptHistoryFacts {
         let (waiting, state) = (self.outbox.facts(), self.state.lock().clone());
-        let now = self.clock.now().div_euclid(1_000_000);
+        let now = self.now();
         KeptHistoryFacts {
             is_kept: true,
             fault: state.fault,
@@ -281,19 +284,80 @@ impl History {
         zone: (String, jiff::tz::TimeZone),
         month: Month,
     ) -> Result<Closing, HistoryError> {
-        let now = self.clock.now().div_euclid(1_000_000);
-        let (done, closed) = oneshot::channel();
+        let now = self.now();
+        self.write(move |sql, known| months::close(sql, known, (&zone.0, &zone.1), month, now, true)).await
+    }
+
+    /// Notes new messages to webhooks, and takes those that this instance is to send now: to each of these webhooks at most as
+    /// many as stand beside it.
+    ///
+    /// # Errors
+    /// The database can't be written.
+    pub async fn take_alerts(
+        &self,
+        new: Arc<Vec<NewAlert>>,
+        webhooks: Vec<(String, usize)>,
+    ) -> Result<TakenAlerts, HistoryError> {
+        let now = self.now();
+        self.write(move |sql, _| alerts::note_and_take(sql, &new, &webhooks, now)).await
+    }
+
+    /// Notes the outcome of an attempt to send the message with this ID to a webhook.
+    ///
+    /// # Errors
+    /// The database can't be written.
+    pub async fn settle_alert(
+        &self,
+        id: String,
+        webhook: String,
+        outcome: AlertOutcome,
+    ) -> Result<(), HistoryError> {
+        self.write(move |sql, _| alerts::settle(sql, &id, &webhook, &outcome)).await
+    }
+
+    /// The messages to webhooks, newest first. `after`: when the last one that is known was noted, in seconds since the Unix
+    /// epoch, its ID and its webhook.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub async fn alerts(
+        &self,
+        after: Option<(i64, String, String)>,
+        limit: usize,
+    ) -> Result<Vec<KeptAlert>, HistoryError> {
+        self.ask(move |sql| alerts::recent(sql, after, limit)).await
+    }
+
+    /// Seconds since the Unix epoch.
+    fn now(&self) -> i64 {
+        self.clock.now().div_euclid(1_000_000)
+    }
+
+    /// Runs `job` on the connection that writes.
+    async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut dyn Sql, &mut KnownIds) -> Result<T, SqlError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let (done, result) = oneshot::channel();
         let job: WriterJob = Box::new(move |sql, known| {
             if done.is_closed() {
                 // Nobody waits for it any longer, and was told that it is not done.
-                return;
+                return Ok(());
             }
-            let _gone = done.send(months::close(sql, known, (&zone.0, &zone.1), month, now, true));
+            let result = job(sql, known);
+            // The connection may be gone.
+            let lost = match &result {
+                Err(error @ SqlError::Away(_)) => Err(error.clone()),
+                _ => Ok(()),
+            };
+            let _gone = done.send(result);
+            lost
         });
         let away = || HistoryError::Unavailable(self.state.lock().fault.clone().unwrap_or_else(too_slow));
         self.jobs.send(job).map_err(|_| away())?;
-        let closed = timeout(PATIENCE, closed).await.map_err(|_| away())?.map_err(|_| away())?;
-        Ok(closed?)
+        self.outbox.wake();
+        let result = timeout(PATIENCE, result).await.map_err(|_| away())?.map_err(|_| away())?;
+        Ok(result?)
     }
 
     /// Makes a batch of what was summed, and waits until the database has it, at most for `limit`. Returns whether it has.

@@ -135,6 +135,11 @@ impl Outbox {
         self.changed.notify_all();
     }
 
+    /// Ends the wait for a batch.
+    pub(super) fn wake(&self) {
+        self.changed.notify_all();
+    }
+
     /// Whether no batch will be added, and none waits.
     pub(super) fn is_over(&self) -> bool {
         let inner = self.inner.lock();

@@ -9,6 +9,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
+    alerts,
     apply::{KnownIds, add_batch, month_of_day},
     batch::Batch,
     months::{self, Closing, Month, PendingProcess, SILENT},
@@ -61,8 +62,8 @@ pub(super) struct WriterState {
     pub(super) waits: Option<(Month, Vec<PendingProcess>)>,
 }
 
-/// Something to be done on the connection that writes.
-pub(super) type WriterJob = Box<dyn FnOnce(&mut dyn Sql, &mut KnownIds) + Send>;
+/// Something to be done on the connection that writes. If it fails, the connection is opened again.
+pub(super) type WriterJob = Box<dyn FnOnce(&mut dyn Sql, &mut KnownIds) -> Result<(), SqlError> + Send>;
 
 pub(super) struct Writer {
     pub(super) settings: History,
@@ -178,7 +179,7 @@ impl Writer {
             self.outbox.acknowledged(number, bytes);
         }
         while let Ok(job) = self.jobs.try_recv() {
-            job(&mut *connection.sql, &mut connection.known);
+            job(&mut *connection.sql, &mut connection.known)?;
         }
         if Instant::now() >= *upkeep && !self.outbox.is_closed() {
             *upkeep = Instant::now() + UPKEEP;
@@ -344,6 +345,7 @@ fn drop_old(sql: &mut dyn Sql, settings: &History, now: i64) -> Result<(), SqlEr
     ] {
         sql.run(statement, &[limit.into()])?;
     }
+    alerts::drop_old(sql, now)?;
     let minute = (now - kept(settings.keep.denials)).div_euclid(60);
     while let Some(oldest) = oldest_denial(sql)?.filter(|oldest| *oldest < minute) {
         drop_denials_before(sql, (oldest + CHUNK).min(minute))?;

@@ -43,6 +43,11 @@ impl Calendar {
         model::Window::Calendar(self.0.unit)
     }
 
+    /// The name of its time zone.
+    pub fn time_zone(&self) -> &str {
+        self.0.zone.name()
+    }
+
     /// The beginnings of five windows. `now`, in microseconds since the Unix epoch, is in the second.
     pub fn bounds(&self, now: i64) -> WindowBounds {
         let latest = *self.0.latest.read();

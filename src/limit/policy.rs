@@ -210,6 +210,16 @@ impl Policy {
         })
     }
 
+    /// When the window of its first tier begins and ends that holds the time `now`. A window that slides counts as one that
+    /// does not.
+    pub fn window(&self, now: i64) -> [i64; 2] {
+        let WindowBounds([_, start, end, ..]) = match self.calendar(0) {
+            Some(calendar) => calendar.bounds(now),
+            None => WindowBounds::constant(self.tiers[0].window, now),
+        };
+        [start, end]
+    }
+
     /// The calendar of the tier `index`, if its windows are the calendar's.
     pub fn calendar(&self, index: usize) -> Option<&Calendar> {
         self.calendars.get(index)?.as_ref()

@@ -12,6 +12,8 @@ use super::{
     steps::RefusedBy,
 };
 use crate::{
+    abuse::{masked, shown},
+    alerts::DecidedLimit,
     history::{DenialSample, DeniedBy, DeniedRequest},
     limit::{Decision, DecisionSource, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
@@ -70,6 +72,18 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
         }
         if let Some((_, policy)) = shadow {
             exchange.verdict.deny_in_shadow(policy);
+        }
+        if let Some(alerts) = &worker.alerts {
+            let client = || shown(masked(exchange.address(), worker.config().client_address.ipv6_prefix));
+            for (nth, CheckOutcome { check, variant, verdict }) in checks.outcomes(decision).enumerate() {
+                let (receipt, key) = (decision.receipt(nth), exchange.owner.key.as_deref());
+                // Only the store knows how much is used.
+                if receipt.source == DecisionSource::Store {
+                    let policy = variant.policy;
+                    let decided = DecidedLimit { policy, check, verdict: &verdict, receipt, key };
+                    alerts.compare(decided, client);
+                }
+            }
         }
     }
 

@@ -24,6 +24,7 @@ use crate::{
         Recorder,
         bans::{BanTable, OffenseRecorder},
     },
+    alerts::AlertWatch,
     config::model::Config,
     history::HistoryRecorder,
     limit::WallClock,
@@ -83,6 +84,8 @@ pub struct WorkerConfig {
     pub peaks: PeakRecorder,
     /// The worker's end of the history; `None`: none is kept.
     pub history: Option<HistoryRecorder>,
+    /// The worker's end of the alerts; `None`: there are none.
+    pub alerts: Option<AlertWatch>,
 }
 
 /// One worker under one configuration: everything that a request needs, in one thread. A request keeps its worker
@@ -99,6 +102,7 @@ pub struct Worker<S> {
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
     pub(super) peaks: PeakRecorder,
+    pub(super) alerts: Option<AlertWatch>,
     pub(super) bans: Arc<BanTable>,
     pub(super) offenses: Rc<OffenseRecorder>,
     pub(super) telemetry: Rc<WorkerTelemetry>,
@@ -137,6 +141,7 @@ impl<S> Worker<S> {
             sampler: Rc::new(sampler),
             recorder: config.recorder,
             peaks: config.peaks,
+            alerts: config.alerts,
             offenses: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
             bans,
             telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
@@ -150,7 +155,7 @@ impl<S> Worker<S> {
     /// The next worker of the same thread, under another configuration. It shares the store, so that reservations
     /// made under this worker are released in the same store, and keeps the connections to unchanged upstreams.
     pub fn reconfigured(&self, config: WorkerConfig) -> Self {
-        let WorkerConfig { rules, upstreams, metrics, recorder, peaks, history } = config;
+        let WorkerConfig { rules, upstreams, metrics, recorder, peaks, history, alerts } = config;
         let access_log = Rc::clone(&self.telemetry.access_log);
         access_log.reconfigure(rules.config.access_log.format, rules.config.access_log.sample);
         let (tracer, clock) = (self.telemetry.tracer.clone(), self.telemetry.clock);
@@ -166,6 +171,7 @@ impl<S> Worker<S> {
             sampler: Rc::clone(&self.sampler),
             recorder,
             peaks,
+            alerts,
             bans: Arc::clone(&self.bans),
             offenses: Rc::clone(&self.offenses),
             telemetry: Rc::new(WorkerTelemetry::new(&rules, metrics, sinks)),

@@ -47,6 +47,7 @@ pub(crate) fn config() -> Config {
         policies: vec![Arc::new(policy)],
         abuse: Abuse { retain: Duration::from_secs(86_400), memory: None, users: Users::Plain, secret: None },
         history: None,
+        alerts: Vec::new(),
         bans: Vec::new(),
         close_banned_tunnels: true,
         upstreams: vec![Upstream {

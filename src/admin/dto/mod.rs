@@ -1,6 +1,7 @@
 //! Bodies of requests and responses of the admin port; the command line reads them, too. Times are RFC 3339 in UTC,
 //! durations as in proxy.yaml, keys as in the store (`ip:203.0.113.7`).
 
+mod alerts;
 mod audit;
 mod bans;
 mod clients;
@@ -16,6 +17,7 @@ mod problem;
 pub(super) mod schema;
 mod status;
 
+pub use alerts::*;
 pub use audit::*;
 pub use bans::*;
 pub use clients::*;

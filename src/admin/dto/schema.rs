@@ -127,6 +127,8 @@ vocabulary! {
     }
     /// Whether usage may still grow. `incomplete`: its month is closed, but some process had not reported all of it.
     UsageState { Open = "open", Closed = "closed", Incomplete = "incomplete", }
+    /// Whether a message has arrived. `given_up`: nobody has taken it within an hour.
+    AlertState { Waiting = "waiting", Delivered = "delivered", GivenUp = "given_up", }
     /// Why requests were denied. `unidentified`: they lack the value that a policy counts by.
     DenialKind {
         Limit = "limit",
@@ -168,6 +170,8 @@ vocabulary! {
         DeleteKey = "delete_key",
         ImportKeys = "import_keys",
         MoveCustomer = "move_customer",
+        CloseMonth = "close_month",
+        TestAlerts = "test_alerts",
         Reload = "reload",
         NotReloaded = "not_reloaded",
     }

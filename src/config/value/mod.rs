@@ -39,6 +39,6 @@ pub(super) use quantity::{
 };
 pub(super) use template::template;
 pub(super) use urls::{
-    REDIS_URL, collector_url, database, is_loopback_url, key_set_url, postgres_url, redis_node_url,
-    redis_url, server_name,
+    REDIS_URL, collector_url, database, is_loopback_url, key_set_url, origin_of, postgres_url,
+    redis_node_url, redis_url, server_name, webhook_url,
 };

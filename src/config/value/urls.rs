@@ -176,6 +176,33 @@ fn is_database(text: &str) -> bool {
     whole_number(text).is_some_and(|number| number <= MAX_DATABASE)
 }
 
+/// Reads the URL of a webhook: `https`, or `http` on this machine.
+pub(in crate::config) fn webhook_url(text: &str) -> Result<String, Invalid> {
+    let invalid =
+        |reason: &'static str| Invalid::new(reason).expected("such as https://hooks.example.com/T0/B0");
+    if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(invalid("has a space or a control character"));
+    }
+    let url = Url::parse(text).map_err(|_| invalid("is not a URL"))?;
+    match () {
+        () if url.scheme() == "http" && !is_loopback_url(text) => {
+            Err(invalid("is not encrypted: whoever is in between would read who uses how much"))
+        }
+        () if !matches!(url.scheme(), "https" | "http") => Err(invalid("has a scheme other than https")),
+        () if !url.username().is_empty() || url.password().is_some() => {
+            Err(invalid("has a user or a password, which are not sent"))
+        }
+        () if url.fragment().is_some() => Err(invalid("has a fragment, which is never sent")),
+        () if url.port() == Some(0) => Err(invalid("has an invalid port")),
+        () => Ok(url.into()),
+    }
+}
+
+/// A URL up to its path, which may be a secret: `https://hooks.example.com`.
+pub(in crate::config) fn origin_of(url: &str) -> String {
+    Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
+}
+
 /// Reads a name or an address that the certificate of a server can be for.
 pub(in crate::config) fn server_name(text: &str) -> Result<String, Invalid> {
     let expected = "such as orders.internal or 10.0.0.7";

@@ -1,9 +1,9 @@
 //! A database of PostgreSQL.
 
-use std::{collections::HashMap, fs, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::try_join_all;
-use rustls::{ClientConfig, crypto::aws_lc_rs::default_provider};
+use rustls::ClientConfig;
 use rustls_tokio_postgres::MakeRustlsConnect;
 use tokio::{
     runtime::{self, Runtime},
@@ -16,10 +16,7 @@ use tokio_postgres::{
 };
 
 use super::{Dialect, Sql, SqlError, SqlRow, SqlValue};
-use crate::{
-    config::model::{ClientCertificate, HistoryStore},
-    tls::{self, system_authorities},
-};
+use crate::{config::model::HistoryStore, tls};
 
 /// Time to connect, and for each statement.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -107,28 +104,9 @@ impl Postgres {
 
 /// The TLS of connections.
 fn client_config(store: &HistoryStore) -> Result<ClientConfig, SqlError> {
-    let refused = |path: &Path, error: &dyn std::fmt::Display| {
-        SqlError::Refused(format!("history.store.tls: {} {error}", path.display()))
-    };
-    let read =
-        |path: &Path| fs::read(path).map_err(|error| refused(path, &format!("can't be read: {error}")));
-    let authorities = match &store.tls.ca {
-        Some(path) => Arc::new(tls::authorities(&read(path)?).map_err(|error| refused(path, &error))?),
-        None => system_authorities::trusted(),
-    };
-    let of_tls = |error: rustls::Error| SqlError::Refused(format!("history.store.tls: {error}"));
-    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(of_tls)?
-        .with_root_certificates(authorities);
-    match &store.tls.certificate {
-        Some(ClientCertificate { cert, key }) => {
-            let chain = tls::certificates(&read(cert)?).map_err(|error| refused(cert, &error))?;
-            let private_key = tls::private_key(&read(key)?).map_err(|error| refused(key, &error))?;
-            builder.with_client_auth_cert(chain, private_key).map_err(of_tls)
-        }
-        None => Ok(builder.with_no_client_auth()),
-    }
+    let certificate = store.tls.certificate.as_ref().map(|files| (&*files.cert, &*files.key));
+    tls::client_config(store.tls.ca.as_deref(), certificate)
+        .map_err(|reason| SqlError::Refused(format!("history.store.tls: {reason}")))
 }
 
 fn references(parameters: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {

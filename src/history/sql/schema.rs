@@ -3,8 +3,14 @@
 use super::{Dialect, Sql, SqlError, in_transaction};
 
 /// The migrations, in their order: each adds to what there is, so that an older version can go on writing beside a newer one.
-const SQLITE: [&str; 1] = [include_str!("../../../sql/migrations/sqlite/1.sql")];
-const POSTGRES: [&str; 1] = [include_str!("../../../sql/migrations/postgres/1.sql")];
+const SQLITE: [&str; 2] = [
+    include_str!("../../../sql/migrations/sqlite/1.sql"),
+    include_str!("../../../sql/migrations/sqlite/2.sql"),
+];
+const POSTGRES: [&str; 2] = [
+    include_str!("../../../sql/migrations/postgres/1.sql"),
+    include_str!("../../../sql/migrations/postgres/2.sql"),
+];
 
 /// Taken while tables are made: any number of its own.
 const MIGRATION_LOCK: i64 = 0x7467_6d69;

@@ -55,6 +55,10 @@ pub(super) enum Subject {
     HistoryClock,
     /// This month waits for processes that are silent.
     HistoryMonth(String),
+    /// This webhook does not take alerts.
+    Alerts(String),
+    /// There were too many alerts.
+    AlertsDropped,
     /// The key set of this provider can't be fetched.
     KeySet(String),
     /// The memory for limits is nearly full.

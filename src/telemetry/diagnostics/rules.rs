@@ -11,8 +11,8 @@ use super::{
 use crate::{
     memory_budget::format_bytes,
     telemetry::metrics::{
-        BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts, InstanceFacts,
-        KeptHistoryFacts, KeySetFacts, MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
+        AlertFacts, BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts,
+        InstanceFacts, KeptHistoryFacts, KeySetFacts, MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
     },
     telemetry::time::{rfc3339, unix_micros},
     tls::Validity,
@@ -51,6 +51,7 @@ pub(super) struct RuleInput {
     pub(super) key_sets: Vec<KeySetFacts>,
     pub(super) keys_file_error: Option<String>,
     pub(super) history: KeptHistoryFacts,
+    pub(super) alerts: AlertFacts,
     pub(super) memory: MemoryInput,
     /// One for each route with recent errors.
     pub(super) routes: Vec<LatestOutcomes>,
@@ -100,6 +101,7 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let others = others
         .chain(certificates(input))
         .chain(history(&input.history))
+        .chain(alerts(&input.alerts))
         .chain(key_sets)
         .chain(store)
         .chain(stale);
@@ -153,6 +155,21 @@ fn history(facts: &KeptHistoryFacts) -> impl Iterator<Item = Finding> {
         }
     });
     [fault, spool, dropped, clock, waits].into_iter().flatten()
+}
+
+/// The webhooks that can't be told.
+fn alerts(facts: &AlertFacts) -> impl Iterator<Item = Finding> {
+    let failing = facts.failing.iter().map(|(receiver, reason)| Finding {
+        subject: Subject::Alerts(receiver.clone()),
+        text: format!(
+            "alerts can't be sent to {receiver}: {reason}; each is tried for an hour, and `tollgate alerts` lists them"
+        ),
+    });
+    let dropped = (facts.dropped > 0).then(|| Finding {
+        subject: Subject::AlertsDropped,
+        text: format!("{} alerts were not sent, because there were too many", facts.dropped),
+    });
+    failing.chain(dropped)
 }
 
 fn stale_addresses(endpoint: &EndpointFacts, now: SystemTime) -> Option<Finding> {
@@ -461,6 +478,7 @@ mod tests {
             key_sets: Vec::new(),
             keys_file_error: None,
             history: KeptHistoryFacts::default(),
+            alerts: AlertFacts::default(),
             memory: MemoryInput::default(),
             routes: Vec::new(),
             endpoints: Vec::new(),

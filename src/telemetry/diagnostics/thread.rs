@@ -193,6 +193,7 @@ impl DiagnosticsThread {
             key_sets: self.metrics.key_sets.read(),
             keys_file_error: self.metrics.keys_file_error.read(),
             history: self.metrics.kept_history.read(),
+            alerts: self.metrics.alerts.read(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints.read(),

@@ -191,6 +191,7 @@ impl Metrics {
         certificates::expose_upstreams(&self.upstream_tls.read(), out)?;
         key_sets::expose(&self.key_sets.read(), out)?;
         kept_history::expose(&self.kept_history.read(), out)?;
+        kept_history::expose_alerts(&self.alerts.read(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         gauge(out, "tollgate_build_info", "Version of this build")?
             .encode_family(&version)?

@@ -1,10 +1,10 @@
-//! The state of the history that is kept in a database.
+//! The state of the history that is kept in a database, and of the alerts.
 
 use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 
-use super::families::{counter, gauge};
+use super::families::{count, counter, gauge};
 
 /// The state of the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,4 +57,33 @@ pub(super) fn expose(facts: &KeptHistoryFacts, out: &mut DescriptorEncoder<'_>) 
     }
     let help = "Batches of the history that were lost because there was no room for them";
     counter(out, "tollgate_history_dropped", help)?.encode_counter::<NoLabelSet, _, u64>(&facts.dropped, None)
+}
+
+/// The state of the alerts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AlertFacts {
+    /// Whether there are any.
+    pub is_on: bool,
+    /// Messages that webhooks have taken.
+    pub delivered: u64,
+    /// Messages that no webhook has taken within an hour.
+    pub given_up: u64,
+    /// Messages that were not sent, because there were too many.
+    pub dropped: u64,
+    /// The webhooks that have not taken all messages, and why.
+    pub failing: Vec<(String, String)>,
+}
+
+/// Writes the metrics, if there are alerts.
+pub(super) fn expose_alerts(facts: &AlertFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    if !facts.is_on {
+        return Ok(());
+    }
+    let mut family = counter(out, "tollgate_alerts", "Messages to webhooks, by what became of them")?;
+    for (result, value) in
+        [("delivered", facts.delivered), ("given_up", facts.given_up), ("dropped", facts.dropped)]
+    {
+        count(&mut family, [("result", result)], value)?;
+    }
+    Ok(())
 }

@@ -34,7 +34,7 @@ pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
 pub use endpoints::{AddressFacts, EndpointFacts, EndpointState, ResolutionFacts, StateChange};
 pub use format::ExpositionFormat;
 pub use history::{History, HistoryPoint, RouteHistory};
-pub use kept_history::KeptHistoryFacts;
+pub use kept_history::{AlertFacts, KeptHistoryFacts};
 pub use key_sets::KeySetFacts;
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology, unavailable_node};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};

@@ -12,9 +12,9 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, ConnectionFacts, EndpointFacts, KeptHistoryFacts, KeySetFacts, NodeFacts, PoolMetrics,
-    PoolState, StoreMetrics, StoreTopology, ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics,
-    bans::BanMetrics, generation::Generations, names::MetricNames, totals::Totals,
+    AlertFacts, BanFacts, ConnectionFacts, EndpointFacts, KeptHistoryFacts, KeySetFacts, NodeFacts,
+    PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics, TlsFacts, UpstreamTlsFacts,
+    WorkerMetrics, bans::BanMetrics, generation::Generations, names::MetricNames, totals::Totals,
 };
 use crate::config::model::Config;
 
@@ -129,6 +129,7 @@ pub struct Metrics {
     pub keys_file_error: FactSource<Option<String>>,
     /// The history that is kept in a database.
     pub kept_history: FactSource<KeptHistoryFacts>,
+    pub alerts: FactSource<AlertFacts>,
     pub connections: FactSource<ConnectionFacts>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
@@ -166,6 +167,7 @@ impl Metrics {
             key_sets: FactSource::default(),
             keys_file_error: FactSource::default(),
             kept_history: FactSource::default(),
+            alerts: FactSource::default(),
             connections: FactSource::default(),
             store_connections: Mutex::default(),
             reloads: Default::default(),

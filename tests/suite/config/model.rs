@@ -95,6 +95,7 @@ fn smallest() -> Config {
         close_banned_tunnels: true,
         abuse: Abuse { retain: secs(86_400), memory: None, users: Users::Plain, secret: None },
         history: None,
+        alerts: Vec::new(),
         upstreams: vec![Upstream::new("api", vec![endpoint("127.0.0.1:3000", 3000, 1)])],
         resolver: Resolver { servers: vec![], timeout: secs(5) },
         routes: vec![Route {

@@ -1,5 +1,6 @@
 //! What was used and who was denied, asked later: of a file, and of PostgreSQL.
 
+mod alerts;
 mod customers;
 mod denials;
 mod faults;

@@ -119,6 +119,7 @@ impl Instance {
             drains: Arc::new(DrainTable::new(Events::new(), true)),
             audit,
             history: None,
+            alerts: None,
             active_config,
             reloads: admin::ReloadSender::channel().0,
             metrics,

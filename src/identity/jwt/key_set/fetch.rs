@@ -1,32 +1,24 @@
 //! Fetches a key set over HTTP.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
-use rustls::{ClientConfig, crypto::aws_lc_rs::default_provider};
 use serde::Deserialize;
 use url::Url;
 
 use super::KeySetSource;
 use crate::{
+    http_client::{self, HttpClient, reasons},
     jwt_keys::{UrlError, discovery_url, provider_url},
-    tls::system_authorities,
+    tls,
 };
 
 /// The most bytes of a response.
 const MAX_BYTES: usize = 1 << 20;
 /// The most redirects of a request.
 const MAX_REDIRECTS: usize = 3;
-/// How long a connection may take, and how long an idle one is kept: from the provider's metadata to its keys.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const IDLE: Duration = Duration::from_secs(5);
 
 /// Why a key set was not fetched.
 #[derive(Debug, thiserror::Error)]
@@ -66,30 +58,14 @@ pub(super) struct FetchedSet {
 }
 
 /// An HTTP client for key sets. It trusts the authorities that the system trusts, and connects without a proxy.
-pub(super) struct KeySetClient(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>);
+pub(super) struct KeySetClient(HttpClient<Empty<Bytes>>);
 
 impl KeySetClient {
     /// # Errors
     /// There is no TLS.
-    pub(super) fn new() -> Result<Self, rustls::Error> {
-        let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(system_authorities::trusted())
-            .with_no_client_auth();
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(1)
-            .build(connector);
-        Ok(Self(client))
+    pub(super) fn new() -> Result<Self, String> {
+        let tls = tls::client_config(None, None)?;
+        Ok(Self(http_client::client(Arc::new(tls))))
     }
 
     /// Fetches the key set of `source`. The caller limits the time.
@@ -163,19 +139,4 @@ impl KeySetClient {
         }
         Err(FetchError::Redirects { url })
     }
-}
-
-/// An error and its causes, each once: `client error (Connect): tcp connect error: Connection refused`.
-fn reasons(error: &(dyn Error + Send + Sync)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text += ": ";
-            text += &cause_text;
-        }
-        next = cause.source();
-    }
-    text
 }
