@@ -1,6 +1,6 @@
 //! The HTTP client for requests of our own: to identity providers, and to webhooks.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, time::Duration};
 
 use bytes::Bytes;
 use http_body::Body;
@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(5);
 pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// A client with this `tls` for `https`.
-pub fn client<B>(tls: Arc<ClientConfig>) -> HttpClient<B>
+pub fn client<B>(tls: ClientConfig) -> HttpClient<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Data: Send,
@@ -28,11 +28,8 @@ where
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(ClientConfig::clone(&tls))
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)

@@ -126,7 +126,6 @@ impl Sender {
             pending.extend(webhooks.iter().map(|webhook| NewAlert {
                 id: id.clone(),
                 webhook: webhook.id.clone(),
-                created: reached.time.div_euclid(1_000_000),
                 policy: reached.policy.to_string(),
                 subject: reached.subject.to_string(),
                 limit: reached.limit_text.clone(),
@@ -269,5 +268,55 @@ impl Allowance {
         *of_policy += 1;
         *of_client += 1;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(attempts: u32) -> DueAlert {
+        DueAlert {
+            id: "msg_1".into(),
+            webhook: "a".into(),
+            created: 1_000,
+            attempts,
+            subject: "customer:acme".into(),
+            policy: "monthly".into(),
+            share: 8_000,
+            body: "{}".into(),
+        }
+    }
+
+    fn failed(is_final: bool, retry_after: Option<u64>) -> Result<String, SendFailure> {
+        let retry_after = retry_after.map(Duration::from_secs);
+        Err(SendFailure { reason: "no".into(), is_final, retry_after })
+    }
+
+    #[test]
+    fn attempts_go_on_for_an_hour_with_longer_pauses() {
+        let mut now = 1_000;
+        let mut pauses = Vec::new();
+        for attempt in 1.. {
+            match outcome(&due(attempt), failed(false, None), now, 0.0) {
+                AlertOutcome::Again(next, _) => {
+                    pauses.push(next - now);
+                    now = next;
+                }
+                end => {
+                    assert_eq!(end, AlertOutcome::GivenUp("no".into()));
+                    break;
+                }
+            }
+        }
+        assert_eq!(pauses[..8], [5, 10, 20, 40, 80, 160, 300, 300]);
+        assert!((4_000..=4_600).contains(&now), "{now}");
+        let again = |retry_after| outcome(&due(1), failed(false, retry_after), 1_000, 1.0);
+        assert_eq!(again(None), AlertOutcome::Again(1_006, "no".into()), "with jitter");
+        assert_eq!(again(Some(120)), AlertOutcome::Again(1_120, "no".into()));
+        assert_eq!(again(Some(u64::MAX)), AlertOutcome::GivenUp("no".into()));
+        assert_eq!(outcome(&due(1), failed(true, None), 1_000, 0.0), AlertOutcome::GivenUp("no".into()));
+        let sent = outcome(&due(1), Ok("200 OK".into()), 9_000, 0.0);
+        assert_eq!(sent, AlertOutcome::Delivered("200 OK".into()));
     }
 }

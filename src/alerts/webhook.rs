@@ -1,9 +1,6 @@
 //! A webhook: its URL, its keys, and how a message is sent to it.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
@@ -72,7 +69,7 @@ impl Webhook {
         let client = self.client.get_or_init(|| {
             let certificate = self.tls.certificate.as_ref().map(|files| (&*files.cert, &*files.key));
             let tls = tls::client_config(self.tls.ca.as_deref(), certificate)?;
-            Ok(http_client::client(Arc::new(tls)))
+            Ok(http_client::client(tls))
         });
         let client = client.as_ref().map_err(|reason| SendFailure::of(format!("alerts[].tls: {reason}")))?;
         let mut request = Request::post(&self.url)

@@ -65,7 +65,10 @@ pub fn start(
     let generation = Generation::new(config, policies, drains, Arc::clone(&api_keys), None)?;
     generation.enter_keys()?;
     generation.continue_sessions(sessions);
-    let history = generation.config.history.as_ref().map(|history| History::start(history, WallClock));
+    let history = generation.config.history.as_ref().map(|history| {
+        let metrics = Arc::downgrade(&metrics);
+        History::start(history, WallClock, move || metrics.upgrade()?.store.read()?.clock_offset)
+    });
     let shared = Shared::new(&generation, metrics, events, warnings, history.transpose()?)?;
     shared.keep_history();
     shared.watch_alerts();

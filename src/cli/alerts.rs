@@ -71,7 +71,7 @@ fn test(args: &TestArgs) -> ExitCode {
 fn tests(tested: &TestedAlerts) -> String {
     let row = |webhook: &crate::admin::dto::TestedWebhook| {
         let reply = webhook.error.as_ref().or(webhook.status.as_ref()).cloned().unwrap_or_default();
-        [webhook.to.clone(), webhook.policies.join(", "), format!("{} ms", webhook.milliseconds), reply]
+        [webhook.to.clone(), webhook.policies.join(", "), format!("{}ms", webhook.milliseconds), reply]
     };
     table(["WEBHOOK", "POLICIES", "TOOK", "REPLY"], tested.webhooks.iter().map(row))
 }

@@ -24,7 +24,6 @@ pub struct NewAlert {
     pub id: String,
     /// Tells webhooks apart.
     pub webhook: String,
-    pub created: i64,
     pub policy: String,
     pub subject: String,
     /// `1000/month (Europe/Berlin)`
@@ -43,6 +42,7 @@ pub struct NewAlert {
 pub struct DueAlert {
     pub id: String,
     pub webhook: String,
+    /// When it was noted.
     pub created: i64,
     /// With this one.
     pub attempts: u32,
@@ -107,7 +107,7 @@ pub(super) fn note_and_take(
             let row = [
                 alert.id.as_str().into(),
                 alert.webhook.as_str().into(),
-                alert.created.into(),
+                now.into(),
                 alert.policy.as_str().into(),
                 alert.subject.as_str().into(),
                 alert.limit.as_str().into(),

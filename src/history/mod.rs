@@ -108,11 +108,16 @@ impl From<SqlError> for HistoryError {
 type Question = Box<dyn FnOnce(&mut Reader) + Send>;
 
 impl History {
-    /// Starts its threads. The database need not be there.
+    /// Starts its threads. The database need not be there. `other_clock`: the microseconds by which `clock` is ahead of that of
+    /// the limits.
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn start(settings: &model::History, clock: WallClock) -> io::Result<Arc<Self>> {
+    pub fn start(
+        settings: &model::History,
+        clock: WallClock,
+        other_clock: impl Fn() -> Option<i64> + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
         let process = format!("{:032x}", fastrand::u128(..));
         let started = clock.now().div_euclid(1_000_000);
         let spool = spool_directory(settings);
@@ -149,6 +154,7 @@ impl History {
             state: Arc::clone(&state),
             zones: Arc::clone(&zones),
             jobs: received_jobs,
+            other_clock: Box::new(other_clock),
             clock,
         };
         let mut reader = Reader { store: settings.store.clone(), sql: None };

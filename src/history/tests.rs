@@ -1,6 +1,11 @@
 //! Batches in a real file: what is added, once, and what is asked of it.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use jiff::{
     civil::{Date, date},
@@ -8,6 +13,7 @@ use jiff::{
 };
 
 use super::{
+    AlertOutcome, AlertState, History, NewAlert, alerts,
     apply::{KnownIds, add_batch, date_of_day, day_at, day_of_date},
     batch::{Batch, Cause, DenialRow, EventRow, Series, Sums, UsageRow},
     months::{self, Closing, Month},
@@ -16,6 +22,7 @@ use super::{
     recorder::{DenialSample, RequestCounts},
     sql::{Sql, SqlError, Sqlite, migrate},
 };
+use crate::limit::WallClock;
 
 const BERLIN: &str = "Europe/Berlin";
 
@@ -490,4 +497,74 @@ fn a_backup_is_a_whole_copy() {
     super::back_up(&path, &copy).unwrap();
     assert_eq!(shown(&ask(&mut *open(&copy), BERLIN, OCTOBER, &[])), [(String::new(), 7, 7, false)]);
     assert!(super::back_up(&path, &copy).is_err(), "it would be overwritten");
+}
+
+#[test]
+fn a_clock_that_differs_from_that_of_the_limits_closes_no_month() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("history.db");
+    let yaml = format!(
+        "history: {{ store: {{ file: {} }} }}\nroutes: [{{ path: /*, respond: {{ status: 200 }} }}]",
+        file.display()
+    );
+    let config = crate::config::parse("proxy.yaml", &yaml, &crate::config::SystemLookup).unwrap();
+    let history = History::start(config.history.as_ref().unwrap(), WallClock, || Some(-400_000_000)).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while history.facts().clock_offset.is_none() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(history.facts().clock_offset, Some(-400_000_000));
+    assert!(history.finish(Duration::from_secs(30)));
+}
+
+#[test]
+fn a_message_is_noted_once_taken_by_one_and_ends_delivered_or_given_up() {
+    let (_directory, mut sql) = file();
+    let new = |id: &str, webhook: &str| NewAlert {
+        id: id.into(),
+        webhook: webhook.into(),
+        policy: "monthly".into(),
+        subject: "customer:acme".into(),
+        limit: "100/month".into(),
+        share: 8_000,
+        used: 80,
+        window_end: 2_000,
+        receiver: "https://hooks.example.com".into(),
+        body: "{}".into(),
+    };
+    let webhooks = [("a".to_owned(), 2), ("b".to_owned(), 0)];
+    let take = |sql: &mut dyn Sql, new: &[NewAlert], now: i64| {
+        alerts::note_and_take(sql, new, &webhooks, now).unwrap()
+    };
+    let all = [new("1", "a"), new("1", "a"), new("2", "a"), new("3", "a"), new("1", "b")];
+    let ids = |taken: &super::TakenAlerts| {
+        taken.due.iter().map(|due| format!("{} {}", due.id, due.attempts)).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&take(&mut *sql, &all, 1_000)), ["1 1", "2 1"], "as many as there is room for");
+    assert_eq!(ids(&take(&mut *sql, &all, 1_001)), ["3 1"], "noted and taken before");
+    alerts::settle(&mut *sql, "1", "a", &AlertOutcome::Delivered("200 OK".into())).unwrap();
+    alerts::settle(&mut *sql, "2", "a", &AlertOutcome::Again(1_010, "it replies 500".into())).unwrap();
+    let taken = take(&mut *sql, &all, 1_009);
+    assert_eq!((ids(&taken).len(), taken.failing), (0, vec![("a".to_owned(), "it replies 500".to_owned())]));
+    assert_eq!(ids(&take(&mut *sql, &[], 1_010)), ["2 2"]);
+    // Whoever has taken the third one has ended.
+    assert_eq!(ids(&take(&mut *sql, &[], 1_061)), ["3 2"]);
+    alerts::settle(&mut *sql, "2", "a", &AlertOutcome::GivenUp("it replies 500".into())).unwrap();
+    let recent = alerts::recent(&mut *sql, None, 10).unwrap();
+    let states: Vec<_> = recent.iter().map(|kept| (&*kept.id, &*kept.webhook, kept.state)).collect();
+    let expected = [
+        ("3", "a", AlertState::Waiting),
+        ("2", "a", AlertState::GivenUp),
+        ("1", "b", AlertState::Waiting),
+        ("1", "a", AlertState::Delivered),
+    ];
+    assert_eq!(states, expected);
+    let after = Some((recent[1].created, recent[1].id.clone(), recent[1].webhook.clone()));
+    assert_eq!(alerts::recent(&mut *sql, after, 1).unwrap(), recent[2..3]);
+    // Nobody has the second webhook any longer; the windows are over for long.
+    alerts::drop_old(&mut *sql, 1_000 + 2 * 3_600 + 1).unwrap();
+    let states: Vec<_> = alerts::recent(&mut *sql, None, 10).unwrap().iter().map(|kept| kept.state).collect();
+    assert!(states.len() == 4 && !states.contains(&AlertState::Waiting), "{states:?}");
+    alerts::drop_old(&mut *sql, 2_001 + 35 * 86_400).unwrap();
+    assert_eq!(alerts::recent(&mut *sql, None, 10).unwrap(), []);
 }

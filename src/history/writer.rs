@@ -56,7 +56,7 @@ pub(super) struct WriterState {
     pub(super) fault: Option<String>,
     /// What was served before was written. In seconds since the Unix epoch.
     pub(super) written_until: i64,
-    /// Microseconds that this clock is ahead of the database's.
+    /// Microseconds that this clock is ahead of the database's, or of Redis': whichever differs more.
     pub(super) clock_offset: Option<i64>,
     /// The oldest month that waits for processes, and these.
     pub(super) waits: Option<(Month, Vec<PendingProcess>)>,
@@ -74,6 +74,8 @@ pub(super) struct Writer {
     /// In which months are told apart.
     pub(super) zones: Arc<Mutex<Vec<Zone>>>,
     pub(super) jobs: mpsc::Receiver<WriterJob>,
+    /// The microseconds by which `clock` is ahead of that of the limits.
+    pub(super) other_clock: Box<dyn Fn() -> Option<i64> + Send>,
     pub(super) clock: WallClock,
 }
 
@@ -242,7 +244,8 @@ impl Writer {
 
     fn keep_up(&self, connection: &mut Connection) -> Result<(), SqlError> {
         self.send_abandoned(connection)?;
-        let offset = self.clock_offset()?;
+        let others = [self.clock_offset()?, (self.other_clock)()];
+        let offset = others.into_iter().flatten().max_by_key(|offset| offset.abs());
         self.state.lock().clock_offset = offset;
         let Connection { sql, known, .. } = connection;
         drop_old(&mut **sql, &self.settings, self.now())?;

@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 39] = [
+const MAY_KNOW: [(&str, &[&str]); 41] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -37,6 +37,7 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     (
         "app",
         &[
+            "alerts",
             "history",
             "file",
             "api_keys",
@@ -62,6 +63,7 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     (
         "admin",
         &[
+            "alerts",
             "history",
             "api_keys",
             "changes",
@@ -112,6 +114,8 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
             "text",
         ],
     ),
+    ("alerts", &["history", "api_keys", "config::model", "http_client", "limit", "telemetry", "tls"]),
+    ("http_client", &[]),
     // Below the request: sums that it hands over. Nothing waits for its threads.
     ("history", &["abuse", "api_keys", "config::model", "limit", "telemetry", "tls"]),
     ("offline::access_logs", &["router", "limit", "file"]),
@@ -119,6 +123,7 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     (
         "proxy",
         &[
+            "alerts",
             "history",
             "api_keys",
             "router",
@@ -142,6 +147,7 @@ const MAY_KNOW: [(&str, &[&str]); 39] = [
     (
         "identity",
         &[
+            "http_client",
             "api_keys",
             "router",
             "request_values",
@@ -233,11 +239,12 @@ const MAY_USE: [(&str, &[&str]); 39] = [
     ("nix", &["cli", "history", "listener", "file", "upstream", "limit"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
-    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces", "identity::jwt"]),
-    ("hyper_rustls", &["identity::jwt"]),
+    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces", "http_client"]),
+    ("hyper_rustls", &["http_client"]),
     (
         "tokio",
         &[
+            "alerts",
             "app",
             "changes",
             "history",

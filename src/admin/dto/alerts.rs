@@ -18,7 +18,7 @@ pub struct Alerts {
 pub struct Alert {
     /// `webhook-id` of the message.
     pub id: String,
-    /// When the share was reached.
+    /// When it was noted that the share was reached.
     #[schema(value_type = schema::Time)]
     pub time: String,
     pub policy: String,

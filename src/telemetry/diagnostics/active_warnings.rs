@@ -70,6 +70,11 @@ impl Timing {
             | Subject::TlsReload(_)
             | Subject::KeySet(_)
             | Subject::KeysFile
+            | Subject::History
+            | Subject::HistorySpool
+            | Subject::HistoryClock
+            | Subject::HistoryMonth(_)
+            | Subject::Alerts(_)
             | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,

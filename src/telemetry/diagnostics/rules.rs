@@ -138,7 +138,7 @@ fn history(facts: &KeptHistoryFacts) -> impl Iterator<Item = Finding> {
     let clock = facts.clock_offset.map(|offset| Finding {
         subject: Subject::HistoryClock,
         text: format!(
-            "the clock is {} seconds {} that of the history's database: no month is closed; synchronise the clocks",
+            "the clock is {} seconds {} that of the history's database or of Redis: no month is closed; synchronise the clocks",
             offset.abs() / 1_000_000,
             if offset > 0 { "ahead of" } else { "behind" }
         ),

@@ -23,7 +23,7 @@ pub struct KeptHistoryFacts {
     pub spool_fault: Option<String>,
     /// Batches that were lost, because there was no room for them.
     pub dropped: u64,
-    /// Microseconds that this clock is ahead of the database's, if that is too much for months to be closed.
+    /// Microseconds that this clock is ahead of the database's or Redis', if that is too much for months to be closed.
     pub clock_offset: Option<i64>,
     /// The month that is not closed, and the processes that it waits for: their IDs, and when each was last heard of, in
     /// seconds since the Unix epoch.

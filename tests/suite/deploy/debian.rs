@@ -1,6 +1,7 @@
 //! The Debian package, made of the binary under test: installed, upgraded, removed and purged by dpkg, on a copy of this machine.
 
 use std::{
+    cell::Cell,
     fs,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpStream},
@@ -173,7 +174,7 @@ fn a_package_is_installed_removed_and_purged() {
     assert!(user.trim_end().ends_with(":/nonexistent:/usr/sbin/nologin"), "{user}");
     let as_user = "setpriv --reuid tollgate --regid tollgate --clear-groups";
     let checked = machine.run(&format!("{as_user} tollgate check /etc/tollgate/proxy.yaml"));
-    assert!(checked.contains("valid"), "{checked}");
+    assert!(checked.contains("valid") && !checked.contains("warning"), "{checked}");
     if installed("systemd-analyze").is_some() {
         let units = "/usr/lib/systemd/system/tollgate.service /usr/lib/systemd/system/tollgate.socket";
         assert_eq!(machine.run(&format!("systemd-analyze verify {units} 2>&1")), "");
@@ -274,7 +275,11 @@ fn an_upgrade_drops_no_connection() {
     let mut service = Running(service.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     eventually("it serves", || TcpStream::connect(listener).is_ok());
     // The limit of the configuration answers some.
-    let ask = || assert!([200, 429].contains(&get(listener, "/", &[]).status));
+    let asked = Cell::new(0);
+    let ask = || {
+        assert!([200, 429].contains(&get(listener, "/", &[]).status));
+        asked.set(asked.get() + 1);
+    };
     let mut upgrade = machine.shell("dpkg --install /mnt/2.deb").stdout(Stdio::null()).spawn().unwrap();
     let upgraded = loop {
         ask();
@@ -294,6 +299,10 @@ fn an_upgrade_drops_no_connection() {
     let running = machine.run("for exe in /proc/[0-9]*/exe; do readlink $exe || true; done | grep tollgate");
     assert_eq!(running, "/usr/bin/tollgate\n");
     assert_eq!(get(admin, "/readyz", &[]).status, 200);
+    // Both processes have written to the history.
+    let history = || get(admin, "/v1/usage?by=route", &[]).json()["rows"][0]["requests"].as_u64();
+    eventually("all requests are in the history", || history() == Some(asked.get()));
+    assert_eq!(machine.run("stat --format='%U %a' /var/lib/tollgate/history.db"), "tollgate 600\n");
 }
 
 /// As the unit has it: the user's file in the user's directory, which cron's root rotates.

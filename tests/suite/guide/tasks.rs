@@ -34,7 +34,7 @@ static VARYING: LazyLock<[(Regex, &str); 9]> = LazyLock::new(|| {
 });
 
 /// Commands whose answers lag behind.
-const LATE: [&str; 8] = [
+const LATE: [&str; 9] = [
     "tollgate blocked",
     "tollgate bans",
     "tollgate policies",
@@ -42,6 +42,7 @@ const LATE: [&str; 8] = [
     "tollgate usage",
     "tollgate why",
     "tollgate customers",
+    "tollgate alerts",
     "/usage",
 ];
 

@@ -1,6 +1,6 @@
 //! Fetches a key set over HTTP.
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
@@ -65,7 +65,7 @@ impl KeySetClient {
     /// There is no TLS.
     pub(super) fn new() -> Result<Self, String> {
         let tls = tls::client_config(None, None)?;
-        Ok(Self(http_client::client(Arc::new(tls))))
+        Ok(Self(http_client::client(tls)))
     }
 
     /// Fetches the key set of `source`. The caller limits the time.

@@ -61,3 +61,33 @@ fn move_a_customer_to_another_plan() {
     let (status, left) = left(&task.keys[0].1);
     assert!(status == 200 && left.contains("r=899;"), "100 of 1000 remain used: {left}");
 }
+
+#[test]
+fn alerts_on_budgets() {
+    let hook = Origin::echo();
+    let url = format!("http://{}/T0/B0", hook.address);
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr";
+    let changes = [("${HOOK_URL}", &*url), ("${HOOK_SECRET}", secret)];
+    let mut task = Task::start("budget-alerts", "alerts:", &changes, Origin::ok());
+    // The page shows the webhook of its own.
+    let shown = format!("http://{}", hook.address);
+    task.page.text = task.page.text.replace("https://hooks.example.com  ", &format!("{shown}  "));
+    task.shows("tollgate alerts test");
+    send(&task, "ACME", "127.0.0.1", ("GET", "/"), 80);
+    task.shows("$ tollgate alerts\n");
+    let page = &task.page.text;
+    let message = &page[page.find("```json\n").unwrap() + 8..];
+    let message: serde_json::Value = serde_json::from_str(&message[..message.find("```").unwrap()]).unwrap();
+    let sent = hook.received().concat();
+    let body = sent.lines().find(|line| line.contains("usage.share_reached")).unwrap();
+    let body: serde_json::Value = serde_json::from_str(&body[body.find('{').unwrap()..]).unwrap();
+    let members = |value: &serde_json::Value| Vec::from_iter(value.as_object().unwrap().keys().cloned());
+    assert_eq!([members(&body), members(&body["data"])], [members(&message), members(&message["data"])]);
+    for name in ["policy", "subject", "customer", "plan", "share", "used", "limit", "limit_text", "mode"] {
+        assert_eq!(body["data"][name], message["data"][name], "{name}");
+    }
+    let text = |value: &serde_json::Value| {
+        value["text"].as_str().unwrap().split(", until").next().unwrap().to_owned()
+    };
+    assert_eq!(text(&body), text(&message));
+}
