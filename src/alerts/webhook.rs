@@ -1,6 +1,6 @@
 //! A webhook: its URL, its keys, and how a message is sent to it.
 
-use std::{sync::OnceLock, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
@@ -30,7 +30,6 @@ pub(super) struct Webhook {
     /// Newest first. Empty: messages are not signed.
     keys: Vec<Vec<u8>>,
     tls: ClientTls,
-    client: OnceLock<Result<HttpClient<Full<Bytes>>, String>>,
 }
 
 /// A message was not taken.
@@ -52,7 +51,6 @@ impl Webhook {
             url: alert.to.reveal().to_owned(),
             keys: alert.signing_keys().collect(),
             tls: alert.tls.clone(),
-            client: OnceLock::new(),
         }
     }
 
@@ -66,12 +64,11 @@ impl Webhook {
     /// # Errors
     /// It was not taken.
     pub(super) async fn send(&self, id: &str, now: i64, body: String) -> Result<StatusCode, SendFailure> {
-        let client = self.client.get_or_init(|| {
-            let certificate = self.tls.certificate.as_ref().map(|files| (&*files.cert, &*files.key));
-            let tls = tls::client_config(self.tls.ca.as_deref(), certificate)?;
-            Ok(http_client::client(tls))
-        });
-        let client = client.as_ref().map_err(|reason| SendFailure::of(format!("alerts[].tls: {reason}")))?;
+        // The files may have changed since the last message.
+        let certificate = self.tls.certificate.as_ref().map(|files| (&*files.cert, &*files.key));
+        let tls = tls::client_config(self.tls.ca.as_deref(), certificate)
+            .map_err(|reason| SendFailure::of(format!("alerts[].tls: {reason}")))?;
+        let client: HttpClient<Full<Bytes>> = http_client::client(tls);
         let mut request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .header(header::USER_AGENT, concat!("tollgate/", env!("CARGO_PKG_VERSION")))

@@ -36,9 +36,9 @@ pub struct ClientCertificate {
     pub key: PathBuf,
 }
 
-/// TLS to Redis. The files are read again when they change.
+/// TLS to a server. The files are read again when they change.
 #[derive(Settings)]
-#[settings(written, of = ClientTls, page = "redis.md", rules(With("cert", "key"), With("key", "cert")))]
+#[settings(written, of = ClientTls, page = "tls.md", rules(With("cert", "key"), With("key", "cert")))]
 struct ClientTlsSettings<'t> {
     /// The authorities that sign the certificate of the server, in PEM.
     #[setting(file, unset = "the authorities of the system", example = "tls/ca.pem")]

@@ -15,9 +15,10 @@ pub(super) struct Machine;
 impl Lookup for Machine {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
-            "TOLLGATE_ADMIN_TOKEN" | "REDIS_PASSWORD" | "OPENAI_API_KEY" => {
+            "TOLLGATE_ADMIN_TOKEN" | "REDIS_PASSWORD" | "OPENAI_API_KEY" | "HOOK_SECRET" => {
                 Some("9c1185a5c5e9fc54612808977ee8f548b2258d31".to_owned())
             }
+            "HOOK_URL" => Some("https://hooks.example.com/T0/B0".to_owned()),
             "PEERS_CERTS" => Some("/certs".to_owned()),
             _ => None,
         }

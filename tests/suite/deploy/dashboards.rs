@@ -55,6 +55,7 @@ fn page() -> String {
 user: [{{ jwt: {{ jwks: \"http://{}/keys\", audience: api }} }}]
 store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
 policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
+alerts: [{{ when: usage, policy: per-ip, at: [100%], to: \"http://127.0.0.1:1/\" }}]
 upstreams:
   origin: {{ endpoints: [\"http://{}\"], policies: [per-ip] }}
   secure: {{ endpoints: [\"https://127.0.0.1:1\"], tls: {{ ca: \"{}\", cert: \"{}\", key: \"{}\" }} }}
