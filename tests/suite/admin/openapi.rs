@@ -126,7 +126,7 @@ fn events_come_as_they_are_described() {
 #[test]
 fn every_change_by_an_operator_is_described() {
     let origin = Origin::ok();
-    let tollgate = instance(&origin, "");
+    let tollgate = instance(&origin, &with_history(&origin));
     let endpoint = format!("http://{}", origin.address);
     let keys = tollgate.directory().join("keys.csv");
     fs::write(&keys, "key,customer\na-key-of-a-customer,acme\n").unwrap();
@@ -138,6 +138,8 @@ fn every_change_by_an_operator_is_described() {
         &["drain", "origin", &endpoint, "--force"],
         &["undrain", "origin", &endpoint],
         &["reload"],
+        &["usage", "close", "2026-10"],
+        &["alerts", "test"],
         &["keys", "create", "--customer", "acme", "--id", "a"],
         &["keys", "set", "a", "--name", "CI"],
         &["customers", "set", "acme", "--plan", "pro"],
@@ -163,7 +165,18 @@ fn every_change_by_an_operator_is_described() {
 
 #[test]
 fn whatever_it_is_asked_it_answers_as_it_is_described() {
-    asked("history: { store: { file: history.db } }\n");
+    let origin = Origin::ok();
+    asked(&with_history(&origin));
+}
+
+/// The settings of a history, and of alerts that the origin is told.
+fn with_history(origin: &Origin) -> String {
+    format!(
+        "history: {{ store: {{ file: history.db }} }}
+alerts: [{{ when: usage, policy: one, at: [100%], to: \"http://{}/hook\" }}]
+",
+        origin.address
+    )
 }
 
 #[test]
