@@ -5,7 +5,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -173,9 +173,13 @@ fn a_handover_loses_nothing() {
             }
         });
         let _end = Flag(is_over);
-        thread::sleep(Duration::from_millis(500));
+        let more = || {
+            let before = sent.load(SeqCst);
+            eventually("requests are served", || sent.load(SeqCst) > before + 50);
+        };
+        more();
         service.hand_over();
-        thread::sleep(Duration::from_millis(500));
+        more();
     });
     has_requests(&service.0, sent.load(SeqCst));
 }
