@@ -37,7 +37,7 @@ impl From<HistoryError> for Problem {
     fn from(error: HistoryError) -> Self {
         match error {
             HistoryError::Unavailable(_) => Self::unavailable(error.to_string()),
-            HistoryError::Refused(_) => Self::refused(error.to_string()),
+            HistoryError::Refused(_) | HistoryError::Unfit(_) => Self::refused(error.to_string()),
         }
     }
 }

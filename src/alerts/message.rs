@@ -45,13 +45,16 @@ struct TestData<'a> {
     policies: &'a [String],
 }
 
+/// Whether a part of what is counted is of an API key. Parts from clients are percent-encoded.
+pub(super) fn names_customer(subject: &str) -> bool {
+    subject.split('+').any(|part| part.starts_with("customer:") || part.starts_with("api_key:"))
+}
+
 /// The ID of the message that a share of a limit is used, in this window. All instances come to the same one. A limit that
 /// was raised has messages of its own.
 pub(super) fn id(reached: &Reached, share: u32) -> String {
-    let Reached { policy, subject, limit, window, .. } = reached;
-    let hash = Sha256::new()
-        .chain_update(format!("{policy}\0{subject}\0{limit}\0{share}\0{}", window[0]))
-        .finalize();
+    let Reached { policy, subject, limit_text, window: [start, end], .. } = reached;
+    let hash = Sha256::digest(format!("{policy}\0{subject}\0{limit_text}\0{share}\0{start}\0{end}"));
     let hex: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("msg_{hex}")
 }
@@ -63,7 +66,7 @@ pub(super) fn body(reached: &Reached, share: u32, instance: &str) -> String {
     let zone = TimeZone::get(&reached.time_zone).unwrap_or(TimeZone::UTC);
     let at = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default().to_zoned(zone.clone());
     let [start, end] = reached.window.map(at);
-    let name = reached.customer.as_deref().unwrap_or(subject);
+    let name = shown(reached.customer.as_deref().unwrap_or(subject));
     let text = format!(
         "{name} has used {percent} % of {policy}: {used} of {limit}, until {} ({}).",
         end.strftime("%Y-%m-%d %H:%M"),
@@ -91,6 +94,11 @@ pub(super) fn test_body(webhook: &Webhook, now: i64) -> String {
     let policies = &*webhook.policies;
     let text = format!("This is a test of Tollgate's alerts about {}.", policies.join(", "));
     written(&Body { r#type: "test", timestamp: rfc3339(now), text, data: TestData { policies } })
+}
+
+/// A name, without what chats take for a mention or a link.
+fn shown(name: &str) -> String {
+    name.replace(['<', '>', '&', '@', '!', '*', '`', '[', ']'], "_")
 }
 
 fn written(body: &impl Serialize) -> String {

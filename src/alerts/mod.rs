@@ -13,10 +13,7 @@ mod webhook;
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -46,7 +43,6 @@ pub struct Alerts {
     history: Arc<History>,
     plan: Arc<Mutex<Arc<AlertPlan>>>,
     reached: mpsc::Sender<Reached>,
-    dropped: Arc<AtomicU64>,
     state: Arc<Mutex<SenderState>>,
     clock: WallClock,
 }
@@ -87,13 +83,12 @@ impl Alerts {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         // It ends with the process: what it has not sent, another instance or the next process sends.
         thread::Builder::new().name("alerts".into()).spawn(move || runtime.block_on(sender.run()))?;
-        Ok(Arc::new(Self { history, plan, reached, dropped: Arc::default(), state, clock }))
+        Ok(Arc::new(Self { history, plan, reached, state, clock }))
     }
 
     /// A worker's end of it under the configuration of `plan`; `None`: there are no alerts.
     pub fn watch(&self, plan: &Arc<AlertPlan>) -> Option<AlertWatch> {
-        let (reached, dropped) = (self.reached.clone(), Arc::clone(&self.dropped));
-        (!plan.is_empty()).then(|| AlertWatch::new(Arc::clone(plan), reached, dropped))
+        (!plan.is_empty()).then(|| AlertWatch::new(Arc::clone(plan), self.reached.clone()))
     }
 
     /// Sends to the webhooks of `plan` from now on.
@@ -131,6 +126,16 @@ impl Alerts {
         self.history.alerts(after, limit).await
     }
 
+    /// Waits until all that was reached is noted in the database, at most for `limit`. To be called when the last request has
+    /// ended.
+    pub fn finish(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let is_noted = || self.reached.capacity() == QUEUE && self.state.lock().pending == 0;
+        while !is_noted() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// The state of the thread, for metrics and warnings.
     pub fn facts(&self) -> AlertFacts {
         let state = self.state.lock();
@@ -143,7 +148,9 @@ impl Alerts {
             is_on: !plan.is_empty(),
             delivered: state.delivered,
             given_up: state.given_up,
-            dropped: state.dropped + self.dropped.load(Relaxed),
+            dropped: state.dropped,
+            dropped_now: state.dropped_now,
+            fault: state.fault.clone(),
             failing: failing.collect(),
         }
     }

@@ -18,32 +18,39 @@ use super::{
 use crate::{
     history::{AlertOutcome, DueAlert, History, HistoryError, NewAlert, NewEvent, TakenAlerts},
     limit::{Clock, WallClock},
+    telemetry::Throttle,
 };
 
 /// How often it is looked what is due.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// New messages that are noted at once.
-const BATCH: usize = 500;
+const BATCH: usize = 200;
 /// New messages that wait for the database.
 const MAX_PENDING: usize = 10_000;
-/// Messages that are on their way to one webhook.
-const AT_ONCE: usize = 4;
+/// Messages that are known to be noted. If there are more, they are noted again, which changes nothing.
+const MAX_NOTED: usize = 100_000;
 /// How long a message is tried, in seconds.
 const TRIED_FOR: i64 = 3_600;
 /// The pause before the second attempt, and the longest, in seconds. It doubles with each.
 const FIRST_PAUSE: i64 = 5;
 const LONGEST_PAUSE: i64 = 300;
-/// Messages in an hour about limits that one customer or address has used, and all that are about one policy. Further ones are
-/// dropped, and counted.
+/// Messages in an hour that one customer or address may cause under a policy, and all addresses together. Further ones are
+/// dropped, and counted, but may be sent later.
 const MAX_OF_CLIENT: u32 = 200;
-const MAX_OF_POLICY: u32 = 10_000;
+const MAX_OF_OTHERS: u32 = 10_000;
 
 /// What the thread tells of its work.
 #[derive(Debug, Default)]
 pub(super) struct SenderState {
+    /// New messages that are not noted yet.
+    pub(super) pending: usize,
     pub(super) delivered: u64,
     pub(super) given_up: u64,
+    /// All, and those of this hour.
     pub(super) dropped: u64,
+    pub(super) dropped_now: u64,
+    /// Why messages can't be noted although the database is there.
+    pub(super) fault: Option<String>,
     /// By the ID of the webhook: why it has not taken all messages.
     pub(super) failing: HashMap<String, String>,
 }
@@ -55,12 +62,14 @@ pub(super) struct Sender {
     state: Arc<Mutex<SenderState>>,
     instance: String,
     clock: WallClock,
-    /// New messages that are not noted yet.
-    pending: Arc<Vec<NewAlert>>,
+    /// Not noted yet, oldest first.
+    pending: Vec<NewAlert>,
+    /// The messages that were made, by their ID and their webhook's, and the ends of their windows, in microseconds since the
+    /// Unix epoch.
+    noted: HashMap<(String, String), i64>,
     allowance: Allowance,
-    /// Messages on their way, by the ID of their webhook.
-    under_way: HashMap<String, usize>,
     attempts: JoinSet<(DueAlert, Result<String, SendFailure>)>,
+    given_up_messages: Throttle,
 }
 
 impl Sender {
@@ -79,10 +88,11 @@ impl Sender {
             state,
             instance,
             clock,
-            pending: Arc::default(),
+            pending: Vec::new(),
+            noted: HashMap::new(),
             allowance: Allowance::default(),
-            under_way: HashMap::new(),
             attempts: JoinSet::new(),
+            given_up_messages: Throttle::default(),
         }
     }
 
@@ -93,8 +103,10 @@ impl Sender {
             tokio::select! {
                 reached = timeout(due.saturating_duration_since(Instant::now()), self.received.recv()) => match reached {
                     Ok(Some(reached)) => {
+                        // Before the queue is seen to be empty, it is seen that there is something to be noted.
+                        self.state.lock().pending += 1;
                         self.add(&reached);
-                        while self.pending.len() < BATCH
+                        while self.pending.len() < MAX_PENDING
                             && let Ok(reached) = self.received.try_recv()
                         {
                             self.add(&reached);
@@ -108,69 +120,95 @@ impl Sender {
                     self.settle(alert, sent).await;
                 }
             }
-            due = Instant::now() + INTERVAL;
+            let before = self.pending.len();
             self.take().await;
+            // What is left is noted at once, unless the database does not take it.
+            let goes_on = !self.pending.is_empty() && self.pending.len() < before;
+            due = Instant::now() + if goes_on { Duration::ZERO } else { INTERVAL };
+            let mut state = self.state.lock();
+            state.pending = self.pending.len();
+            state.dropped_now = self.allowance.dropped_at(self.now());
         }
     }
 
-    /// Makes the messages of what was reached.
+    /// Makes the messages of what was reached, unless they were made before.
     fn add(&mut self, reached: &Reached) {
         for (share, webhooks) in &reached.shares {
-            let is_allowed = self.allowance.allows(reached, self.now());
-            if !is_allowed || self.pending.len() + webhooks.len() > MAX_PENDING {
-                self.state.lock().dropped += 1;
-                continue;
+            let id = message::id(reached, *share);
+            for webhook in webhooks {
+                let key = (id.clone(), webhook.id.clone());
+                if self.noted.contains_key(&key) {
+                    continue;
+                }
+                if self.pending.len() >= MAX_PENDING || !self.allowance.allows(reached, self.now()) {
+                    self.state.lock().dropped += 1;
+                    continue;
+                }
+                if self.noted.len() >= MAX_NOTED {
+                    self.noted.retain(|_, end| *end > reached.time);
+                    if self.noted.len() >= MAX_NOTED {
+                        self.noted.clear();
+                    }
+                }
+                self.noted.insert(key, reached.window[1]);
+                self.pending.push(NewAlert {
+                    id: id.clone(),
+                    webhook: webhook.id.clone(),
+                    policy: reached.policy.to_string(),
+                    subject: reached.subject.to_string(),
+                    limit: reached.limit_text.clone(),
+                    share: *share,
+                    used: reached.used,
+                    window_end: reached.window[1].div_euclid(1_000_000),
+                    receiver: webhook.receiver.clone(),
+                    body: message::body(reached, *share, &self.instance),
+                });
             }
-            let (id, body) = (message::id(reached, *share), message::body(reached, *share, &self.instance));
-            let pending = Arc::make_mut(&mut self.pending);
-            pending.extend(webhooks.iter().map(|webhook| NewAlert {
-                id: id.clone(),
-                webhook: webhook.id.clone(),
-                policy: reached.policy.to_string(),
-                subject: reached.subject.to_string(),
-                limit: reached.limit_text.clone(),
-                share: *share,
-                used: reached.used,
-                window_end: reached.window[1].div_euclid(1_000_000),
-                receiver: webhook.receiver.clone(),
-                body: body.clone(),
-            }));
         }
     }
 
-    /// Notes what is new, and begins to send what is due.
+    /// Notes some of what is new, and begins to send what is due.
     async fn take(&mut self) {
         let plan = Arc::clone(&self.plan.lock());
-        let room = |webhook: &Arc<Webhook>| {
-            let under_way = self.under_way.get(&webhook.id).copied().unwrap_or_default();
-            (webhook.id.clone(), AT_ONCE.saturating_sub(under_way))
-        };
+        let room = |webhook: &Arc<Webhook>| (webhook.id.clone(), webhook.room.available_permits());
         let webhooks: Vec<_> = plan.webhooks().iter().map(room).collect();
         if webhooks.is_empty() && self.pending.is_empty() {
             return;
         }
-        let TakenAlerts { due, failing } =
-            match self.history.take_alerts(Arc::clone(&self.pending), webhooks).await {
-                Ok(taken) => taken,
-                // They are noted when the database is back.
-                Err(HistoryError::Unavailable(_)) => return,
-                Err(HistoryError::Refused(reason)) => {
-                    tracing::error!("the history's database does not take messages to webhooks: {reason}");
-                    self.state.lock().dropped += self.pending.len() as u64;
-                    self.pending = Arc::default();
-                    return;
-                }
-            };
-        self.pending = Arc::default();
+        let new: Vec<NewAlert> = self.pending.iter().take(BATCH).cloned().collect();
+        let count = new.len();
+        let taken = self.history.take_alerts(new, webhooks).await;
+        let fault = match &taken {
+            Err(HistoryError::Refused(reason)) => Some(reason.clone()),
+            _ => None,
+        };
+        self.state.lock().fault = fault;
+        let TakenAlerts { due, failing } = match taken {
+            Ok(taken) => taken,
+            // They are noted when the database takes them again.
+            Err(HistoryError::Unavailable(_) | HistoryError::Refused(_)) => return,
+            Err(HistoryError::Unfit(reason)) => {
+                tracing::error!(
+                    "the history's database can't take {count} messages to webhooks, which are dropped: {reason}"
+                );
+                self.state.lock().dropped += count as u64;
+                self.pending.drain(..count);
+                return;
+            }
+        };
+        self.pending.drain(..count);
         self.state.lock().failing = failing.into_iter().collect();
         for alert in due {
-            let Some(webhook) = plan.webhooks().iter().find(|webhook| webhook.id == alert.webhook) else {
+            let webhook = plan.webhooks().iter().find(|webhook| webhook.id == alert.webhook);
+            let Some((webhook, permit)) = webhook
+                .and_then(|webhook| Some((webhook, Arc::clone(&webhook.room).try_acquire_owned().ok()?)))
+            else {
                 continue;
             };
-            *self.under_way.entry(alert.webhook.clone()).or_default() += 1;
             let (webhook, now) = (Arc::clone(webhook), self.now());
             self.attempts.spawn(async move {
                 let sent = webhook.send(&alert.id, now, alert.body.clone()).await;
+                drop(permit);
                 (alert, sent.map(|status| status.to_string()))
             });
         }
@@ -178,32 +216,26 @@ impl Sender {
 
     /// Notes what became of an attempt.
     async fn settle(&mut self, alert: DueAlert, sent: Result<String, SendFailure>) {
-        if let Some(under_way) = self.under_way.get_mut(&alert.webhook) {
-            *under_way = under_way.saturating_sub(1);
-        }
-        let receiver = {
-            let plan = self.plan.lock();
-            let webhook = plan.webhooks().iter().find(|webhook| webhook.id == alert.webhook);
-            webhook.map(|webhook| webhook.receiver.clone()).unwrap_or_default()
-        };
+        let DueAlert { subject, receiver, policy, .. } = &alert;
         let outcome = outcome(&alert, sent, self.now(), fastrand::f64());
-        {
-            let mut state = self.state.lock();
-            match &outcome {
-                AlertOutcome::Delivered(_) => state.delivered += 1,
-                AlertOutcome::Again(..) => {}
-                AlertOutcome::GivenUp(reason) => {
-                    state.given_up += 1;
-                    tracing::error!("an alert about {} was not sent to {receiver}: {reason}", alert.subject);
-                }
-            }
-        }
         let what = match &outcome {
-            AlertOutcome::Delivered(_) => Some(format!("{receiver} was told")),
-            AlertOutcome::GivenUp(reason) => Some(format!("{receiver} could not be told: {reason}")),
+            AlertOutcome::Delivered(_) => {
+                self.state.lock().delivered += 1;
+                Some(format!("{receiver} was told"))
+            }
+            AlertOutcome::GivenUp(reason) => {
+                self.state.lock().given_up += 1;
+                if self.given_up_messages.pass(Instant::now()).is_some() {
+                    tracing::error!("an alert about {subject} was not sent to {receiver}: {reason}");
+                }
+                Some(format!("{receiver} could not be told: {reason}"))
+            }
             AlertOutcome::Again(..) => None,
         };
-        if let Some(what) = what {
+        // Of other clients, there may be very many.
+        if let Some(what) = what
+            && message::names_customer(subject)
+        {
             let share = f64::from(alert.share) / 100.0;
             self.history.record_event(NewEvent {
                 time: self.clock.now(),
@@ -211,12 +243,12 @@ impl Sender {
                 instance: self.instance.clone(),
                 by: "tollgate".to_owned(),
                 action: "alert".to_owned(),
-                target: alert.subject.clone(),
-                detail: format!("{share} % of {} is used: {what}", alert.policy),
+                target: subject.clone(),
+                detail: format!("{share} % of {policy} is used: {what}"),
             });
         }
         // If the database is away, it is sent again, under the same ID.
-        let _away = self.history.settle_alert(alert.id, alert.webhook, outcome).await;
+        let _away = self.history.settle_alert(alert, outcome).await;
     }
 
     /// Seconds since the Unix epoch.
@@ -235,39 +267,54 @@ fn outcome(alert: &DueAlert, sent: Result<String, SendFailure>, now: i64, jitter
     let pause = (FIRST_PAUSE << doublings).min(LONGEST_PAUSE);
     let pause = pause + (pause as f64 * 0.2 * jitter) as i64;
     let asked = retry_after.map_or(0, |asked| i64::try_from(asked.as_secs()).unwrap_or(i64::MAX));
-    let next = now.saturating_add(pause.max(asked));
-    match is_final || next > alert.created.saturating_add(TRIED_FOR) {
+    let last = alert.created.saturating_add(TRIED_FOR);
+    match is_final || now >= last {
         true => AlertOutcome::GivenUp(reason),
-        false => AlertOutcome::Again(next, reason),
+        false => AlertOutcome::Again(now.saturating_add(pause.max(asked)).min(last), reason),
     }
 }
 
-/// How many messages there were in this hour, about what whose requests used.
+/// How many messages there were in this hour.
 #[derive(Debug, Default)]
 struct Allowance {
     hour: i64,
-    policies: HashMap<CompactString, u32>,
+    /// By policy: those that are not about customers.
+    others: HashMap<CompactString, u32>,
+    /// By policy, and customer or address.
     clients: HashMap<(CompactString, CompactString), u32>,
+    dropped: u64,
 }
 
 impl Allowance {
     /// Counts a message at the time `now`, in seconds since the Unix epoch, if there may be another one.
     fn allows(&mut self, reached: &Reached, now: i64) -> bool {
+        self.enter(now);
+        let key = (reached.policy.clone(), reached.client.clone());
+        let of_client = self.clients.get(&key).copied().unwrap_or_default();
+        let of_others = self.others.get(&reached.policy).copied().unwrap_or_default();
+        let is_customer = reached.customer.is_some();
+        if of_client >= MAX_OF_CLIENT || !is_customer && of_others >= MAX_OF_OTHERS {
+            self.dropped += 1;
+            return false;
+        }
+        self.clients.insert(key, of_client + 1);
+        if !is_customer {
+            self.others.insert(reached.policy.clone(), of_others + 1);
+        }
+        true
+    }
+
+    /// The messages that were refused in the hour of `now`.
+    fn dropped_at(&mut self, now: i64) -> u64 {
+        self.enter(now);
+        self.dropped
+    }
+
+    fn enter(&mut self, now: i64) {
         let hour = now.div_euclid(3_600);
         if hour != self.hour {
             *self = Self { hour, ..Self::default() };
         }
-        let of_policy = self.policies.entry(reached.policy.clone()).or_default();
-        if *of_policy >= MAX_OF_POLICY {
-            return false;
-        }
-        let of_client = self.clients.entry((reached.policy.clone(), reached.client.clone())).or_default();
-        if *of_client >= MAX_OF_CLIENT {
-            return false;
-        }
-        *of_policy += 1;
-        *of_client += 1;
-        true
     }
 }
 
@@ -284,6 +331,7 @@ mod tests {
             subject: "customer:acme".into(),
             policy: "monthly".into(),
             share: 8_000,
+            receiver: "https://hooks.example.com".into(),
             body: "{}".into(),
         }
     }
@@ -310,13 +358,41 @@ mod tests {
             }
         }
         assert_eq!(pauses[..8], [5, 10, 20, 40, 80, 160, 300, 300]);
-        assert!((4_000..=4_600).contains(&now), "{now}");
+        assert_eq!(now, 4_600, "the last attempt is at the end of the hour");
         let again = |retry_after| outcome(&due(1), failed(false, retry_after), 1_000, 1.0);
         assert_eq!(again(None), AlertOutcome::Again(1_006, "no".into()), "with jitter");
         assert_eq!(again(Some(120)), AlertOutcome::Again(1_120, "no".into()));
-        assert_eq!(again(Some(u64::MAX)), AlertOutcome::GivenUp("no".into()));
+        assert_eq!(again(Some(u64::MAX)), AlertOutcome::Again(4_600, "no".into()));
         assert_eq!(outcome(&due(1), failed(true, None), 1_000, 0.0), AlertOutcome::GivenUp("no".into()));
         let sent = outcome(&due(1), Ok("200 OK".into()), 9_000, 0.0);
         assert_eq!(sent, AlertOutcome::Delivered("200 OK".into()));
+    }
+
+    #[test]
+    fn other_clients_take_nothing_from_customers() {
+        let reached = |client: &str, customer: Option<&str>| Reached {
+            policy: "monthly".into(),
+            is_shadow: false,
+            subject: client.into(),
+            customer: customer.map(Into::into),
+            plan: None,
+            client: client.into(),
+            limit: 10,
+            limit_text: "10/month".into(),
+            used: 10,
+            window: [0, 1],
+            time_zone: "UTC".into(),
+            time: 0,
+            shares: Vec::new(),
+        };
+        let mut allowance = Allowance::default();
+        let mut count = |client: &str, customer: Option<&str>, now| {
+            (0..300).filter(|_| allowance.allows(&reached(client, customer), now)).count()
+        };
+        let addresses: Vec<usize> = (0..60).map(|nth| count(&format!("10.0.0.{nth}"), None, 0)).collect();
+        assert_eq!((addresses[0], addresses[49], addresses[50]), (200, 200, 0));
+        assert_eq!(count("acme", Some("acme"), 3_599), 200);
+        assert_eq!(count("10.0.0.59", None, 3_600), 200, "in the next hour");
+        assert_eq!(allowance.dropped_at(3_600), 100);
     }
 }

@@ -1,20 +1,12 @@
 //! A worker's look at decisions: has somebody used a share of a limit? It is on the path of a request, where there are alerts.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    hash::BuildHasher,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::{cell::RefCell, collections::HashMap, hash::BuildHasher, sync::Arc};
 
 use compact_str::CompactString;
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
 
-use super::webhook::Webhook;
+use super::{message::names_customer, webhook::Webhook};
 use crate::{
     api_keys::ApiKey,
     config::model::{Alert, Config},
@@ -23,6 +15,10 @@ use crate::{
 
 /// What a worker remembers to have handed over. If there is more, it is handed over again, and noted once all the same.
 const MAX_KNOWN: usize = 65_536;
+/// After this time, in microseconds, a worker hands it over again: it may not have been noted.
+const REMEMBERED: i64 = 600_000_000;
+/// From this share on, a denial counts as all of the limit: what is left is too little for a request.
+const NEARLY_ALL: u32 = 9_000;
 
 /// The alerts of one configuration.
 #[derive(Debug, Default)]
@@ -51,7 +47,7 @@ struct AlertLevel {
 impl AlertPlan {
     /// The alerts of `config`.
     pub fn new(config: &Config) -> Self {
-        let mut webhooks: Vec<Arc<Webhook>> = Vec::new();
+        let mut webhooks: Vec<Webhook> = Vec::new();
         for alert in &config.alerts {
             let told = config.alerts.iter().filter(|other| other.to == alert.to);
             let mut policies: Vec<String> = told.map(|other| other.policy.clone()).collect();
@@ -59,9 +55,16 @@ impl AlertPlan {
             policies.dedup();
             let webhook = Webhook::new(alert, policies);
             if !webhooks.iter().any(|known| known.id == webhook.id) {
-                webhooks.push(Arc::new(webhook));
+                webhooks.push(webhook);
             }
         }
+        let receivers: Vec<String> = webhooks.iter().map(|webhook| webhook.receiver.clone()).collect();
+        for webhook in &mut webhooks {
+            if receivers.iter().filter(|receiver| **receiver == webhook.receiver).count() > 1 {
+                webhook.tell_apart();
+            }
+        }
+        let webhooks: Vec<Arc<Webhook>> = webhooks.into_iter().map(Arc::new).collect();
         if webhooks.is_empty() {
             return Self::default();
         }
@@ -119,7 +122,7 @@ pub(super) struct Reached {
     /// Of the API key, if it is a part of what is counted.
     pub(super) customer: Option<CompactString>,
     pub(super) plan: Option<CompactString>,
-    /// Whose requests it was: the customer, or the client's address. Each may cause so many alerts, and no more.
+    /// The client's address, unless a customer is counted. Each may cause so many alerts, and no more.
     pub(super) client: CompactString,
     pub(super) limit: u64,
     /// `1000/month (Europe/Berlin)`
@@ -151,15 +154,15 @@ pub struct DecidedLimit<'a> {
 pub struct AlertWatch {
     plan: Arc<AlertPlan>,
     reached: mpsc::Sender<Reached>,
-    dropped: Arc<AtomicU64>,
-    /// Until when a share of a limit is known to be reached, and how many shares. By a hash of the limit.
-    known: RefCell<HashMap<u64, (i64, usize)>>,
+    /// By a hash of the limit: how many shares were handed over, of the window that ends then, and until when that is
+    /// remembered.
+    known: RefCell<HashMap<u64, (usize, i64, i64)>>,
     state: RandomState,
 }
 
 impl AlertWatch {
-    pub(super) fn new(plan: Arc<AlertPlan>, reached: mpsc::Sender<Reached>, dropped: Arc<AtomicU64>) -> Self {
-        Self { plan, reached, dropped, known: RefCell::default(), state: RandomState::default() }
+    pub(super) fn new(plan: Arc<AlertPlan>, reached: mpsc::Sender<Reached>) -> Self {
+        Self { plan, reached, known: RefCell::default(), state: RandomState::default() }
     }
 
     /// Compares a decision of the store with the shares. `client`: the client's address, as it is counted.
@@ -184,18 +187,19 @@ impl AlertWatch {
         let window = check.policy.window(receipt.time);
         let hash = self.state.hash_one((decided.policy, &*check.identifier, verdict.limit));
         let mut known = self.known.borrow_mut();
-        let before = known.get(&hash).map_or(0, |(end, count)| if *end == window[1] { *count } else { 0 });
+        let is_now = |(_, end, until): &&(usize, i64, i64)| *end == window[1] && receipt.time < *until;
+        let before = known.get(&hash).filter(is_now).map_or(0, |(count, ..)| *count);
         if before >= reached {
             return;
         }
-        let of_key = key.filter(|_| names_key(&check.identifier));
+        let of_key = key.filter(|_| names_customer(&check.identifier));
         let message = Reached {
             policy: policy.name.clone(),
             is_shadow: policy.is_shadow,
             subject: check.identifier.clone(),
             customer: of_key.map(|key| key.customer.clone()),
             plan: of_key.and_then(|key| key.plan.clone()),
-            client: key.map_or_else(client, |key| key.customer.clone()),
+            client: of_key.map_or_else(client, |key| key.customer.clone()),
             limit: verdict.limit,
             limit_text: check.policy.limits().next().unwrap_or_default(),
             used: verdict.limit.saturating_sub(verdict.remaining),
@@ -212,16 +216,12 @@ impl AlertWatch {
         };
         // If there is no room, the next request of it tries again.
         if self.reached.try_send(message).is_err() {
-            self.dropped.fetch_add(1, Relaxed);
             return;
         }
         if known.len() >= MAX_KNOWN {
-            known.retain(|_, (end, _)| *end > receipt.time);
-            if known.len() >= MAX_KNOWN {
-                known.clear();
-            }
+            known.clear();
         }
-        known.insert(hash, (window[1], reached));
+        known.insert(hash, (reached, window[1], receipt.time + REMEMBERED));
     }
 }
 
@@ -229,15 +229,11 @@ impl WatchedPolicy {
     /// How many of the shares are used.
     #[inline]
     fn reached(&self, verdict: &Verdict) -> usize {
-        let used = verdict.limit.saturating_sub(verdict.remaining);
-        let is_reached = |level: &&AlertLevel| {
-            u128::from(used) * 10_000 >= u128::from(verdict.limit) * u128::from(level.share)
-        };
-        self.levels.iter().take_while(is_reached).count()
+        let used = u128::from(verdict.limit.saturating_sub(verdict.remaining)) * 10_000;
+        let is_used = |share: u32| used >= u128::from(verdict.limit) * u128::from(share);
+        if !verdict.admitted && is_used(NEARLY_ALL) {
+            return self.levels.len();
+        }
+        self.levels.iter().take_while(|level| is_used(level.share)).count()
     }
-}
-
-/// Whether a part of what is counted is of an API key. Parts from clients are percent-encoded.
-fn names_key(identifier: &str) -> bool {
-    identifier.split('+').any(|part| part.starts_with("customer:") || part.starts_with("api_key:"))
 }

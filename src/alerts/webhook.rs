@@ -1,12 +1,12 @@
 //! A webhook: its URL, its keys, and how a message is sent to it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
 use super::message::signature;
 use crate::{
@@ -15,6 +15,8 @@ use crate::{
     tls,
 };
 
+/// Messages that are on their way to one webhook.
+const AT_ONCE: usize = 4;
 /// How long a webhook may take to reply (Standard Webhooks: 15 to 30 seconds).
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -30,6 +32,8 @@ pub(super) struct Webhook {
     /// Newest first. Empty: messages are not signed.
     keys: Vec<Vec<u8>>,
     tls: ClientTls,
+    /// Permits for messages on their way.
+    pub(super) room: Arc<Semaphore>,
 }
 
 /// A message was not taken.
@@ -51,7 +55,13 @@ impl Webhook {
             url: alert.to.reveal().to_owned(),
             keys: alert.signing_keys().collect(),
             tls: alert.tls.clone(),
+            room: Arc::new(Semaphore::new(AT_ONCE)),
         }
+    }
+
+    /// Shows a part of its ID, as others have the same origin.
+    pub(super) fn tell_apart(&mut self) {
+        self.receiver = format!("{} ({})", self.receiver, &self.id[..4]);
     }
 
     /// Whether `alert` tells this webhook.
@@ -64,10 +74,20 @@ impl Webhook {
     /// # Errors
     /// It was not taken.
     pub(super) async fn send(&self, id: &str, now: i64, body: String) -> Result<StatusCode, SendFailure> {
+        timeout(TIMEOUT, self.exchange(id, now, body))
+            .await
+            .unwrap_or_else(|_| Err(SendFailure::of(format!("no reply within {} s", TIMEOUT.as_secs()))))
+    }
+
+    async fn exchange(&self, id: &str, now: i64, body: String) -> Result<StatusCode, SendFailure> {
         // The files may have changed since the last message.
-        let certificate = self.tls.certificate.as_ref().map(|files| (&*files.cert, &*files.key));
-        let tls = tls::client_config(self.tls.ca.as_deref(), certificate)
-            .map_err(|reason| SendFailure::of(format!("alerts[].tls: {reason}")))?;
+        let files = self.tls.clone();
+        let tls = spawn_blocking(move || {
+            let certificate = files.certificate.as_ref().map(|files| (&*files.cert, &*files.key));
+            tls::client_config(files.ca.as_deref(), certificate)
+        });
+        let tls = tls.await.map_err(|error| SendFailure::of(error.to_string()))?;
+        let tls = tls.map_err(|reason| SendFailure::of(format!("alerts[].tls: {reason}")))?;
         let client: HttpClient<Full<Bytes>> = http_client::client(tls);
         let mut request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
@@ -79,10 +99,7 @@ impl Webhook {
         }
         let request =
             request.body(Full::new(Bytes::from(body))).map_err(|error| SendFailure::of(error.to_string()))?;
-        let response = timeout(TIMEOUT, client.request(request))
-            .await
-            .map_err(|_| SendFailure::of(format!("no reply within {} s", TIMEOUT.as_secs())))?
-            .map_err(|error| SendFailure::of(reasons(&error)))?;
+        let response = client.request(request).await.map_err(|error| SendFailure::of(reasons(&error)))?;
         let status = response.status();
         if status.is_success() {
             return Ok(status);

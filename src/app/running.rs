@@ -33,6 +33,8 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// Maximum time for recording the last denials.
 const LAST_DENIALS: Duration = Duration::from_secs(1);
 
+/// Maximum time for noting the last alerts.
+const LAST_ALERTS: Duration = Duration::from_secs(2);
 /// Maximum time for writing the last part of the history, which is in the spool otherwise.
 const LAST_HISTORY: Duration = Duration::from_secs(5);
 
@@ -172,6 +174,9 @@ impl App {
         self.admin.stop();
         if !self.reloader.collector.finish(LAST_DENIALS) {
             tracing::warn!("the last denials were not recorded");
+        }
+        if let Some(alerts) = &self.reloader.shared.alerts {
+            alerts.finish(LAST_ALERTS);
         }
         if let Some(history) = &self.reloader.shared.history
             && !history.finish(LAST_HISTORY)

@@ -7,7 +7,7 @@ use crate::config::{
     abuse::settings::Abuse,
     checks::key_limits,
     history::{
-        alerts::{Alert, check_alerts},
+        alerts::{alerts, check_alerts},
         checks::check_history,
         settings::History,
     },
@@ -80,7 +80,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (bans, close_banned_tunnels) = abuse::resolve::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let history = mapping.take("history").and_then(History::read);
-    let alerts = mapping.take("alerts").map(|list| list.items(Alert::read)).unwrap_or_default();
+    let alerts = alerts(mapping.take("alerts"));
     let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
     let upstreams = upstreams::resolve::upstreams(mapping.take("upstreams"), &policies, identity);
     let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
@@ -130,7 +130,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         close_banned_tunnels,
         abuse,
         history,
-        alerts: alerts.into_iter().map(Arc::new).collect(),
+        alerts: alerts.iter().map(|(_, alert)| Arc::clone(alert)).collect(),
         upstreams: upstreams.resolved?,
         resolver,
         routes: routes?,
@@ -148,9 +148,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     if let Some(value) = root.entry("history") {
         check_history(value, &config);
     }
-    if let Some(value) = root.entry("alerts") {
-        check_alerts(value, &config);
-    }
+    check_alerts(&alerts, &config);
     if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
         keys::checks::check_keys_file(file, &config);
     }

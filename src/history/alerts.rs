@@ -15,7 +15,9 @@ const KEPT: i64 = 35 * 86_400;
 /// The most messages that are kept. The oldest are forgotten first, and might be sent again.
 const MAX_ALERTS: i64 = 200_000;
 /// How long a message may wait for a webhook that no configuration has any longer, in seconds.
-const UNCLAIMED: i64 = 2 * 3_600;
+const UNCLAIMED: i64 = 24 * 3_600;
+/// Values of a new message's row.
+const WIDTH: usize = 12;
 
 /// A message to a webhook. Times are in seconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub struct DueAlert {
     pub subject: String,
     pub policy: String,
     pub share: u32,
+    pub receiver: String,
     pub body: String,
 }
 
@@ -103,8 +106,12 @@ pub(super) fn note_and_take(
     now: i64,
 ) -> Result<TakenAlerts, SqlError> {
     in_transaction(sql, |sql| {
-        for alert in new {
-            let row = [
+        // All instances note them in the same order, so that none waits for another that waits for it.
+        let mut sorted: Vec<&NewAlert> = new.iter().collect();
+        sorted.sort_unstable_by(|one, other| (&one.id, &one.webhook).cmp(&(&other.id, &other.webhook)));
+        let mut rows = Vec::with_capacity(sorted.len() * WIDTH);
+        for alert in sorted {
+            let row: [SqlValue; WIDTH] = [
                 alert.id.as_str().into(),
                 alert.webhook.as_str().into(),
                 now.into(),
@@ -118,8 +125,9 @@ pub(super) fn note_and_take(
                 alert.body.as_str().into(),
                 now.into(),
             ];
-            sql.run(INSERT, &row)?;
+            rows.extend(row);
         }
+        sql.run_each(INSERT, WIDTH, &rows)?;
         let mut taken = TakenAlerts::default();
         for (webhook, most) in webhooks {
             if let Some(row) = sql.rows(FAILING, &[webhook.as_str().into()], 1)?.first() {
@@ -139,7 +147,8 @@ pub(super) fn note_and_take(
                     subject: row[4].text().to_owned(),
                     policy: row[5].text().to_owned(),
                     share: small(&row[6]),
-                    body: row[7].text().to_owned(),
+                    receiver: row[7].text().to_owned(),
+                    body: row[8].text().to_owned(),
                 });
             }
         }
@@ -147,22 +156,21 @@ pub(super) fn note_and_take(
     })
 }
 
-/// Notes the outcome of an attempt.
-pub(super) fn settle(
-    sql: &mut dyn Sql,
-    id: &str,
-    webhook: &str,
-    outcome: &AlertOutcome,
-) -> Result<(), SqlError> {
-    let again =
-        "UPDATE alerts SET next_attempt = $1, result = $2 WHERE id = $3 AND webhook = $4 AND state = 0";
-    let end = "UPDATE alerts SET state = $1, result = $2, body = '' WHERE id = $3 AND webhook = $4";
+/// Notes the outcome of an attempt, unless there was another one meanwhile that ended it or came later.
+pub(super) fn settle(sql: &mut dyn Sql, alert: &DueAlert, outcome: &AlertOutcome) -> Result<(), SqlError> {
+    let again = "UPDATE alerts SET next_attempt = $1, result = $2 \
+                 WHERE id = $3 AND webhook = $4 AND state = 0 AND attempts = $5";
+    let end = "UPDATE alerts SET state = $1, result = $2, body = '' \
+               WHERE id = $3 AND webhook = $4 AND state = 0 AND attempts = $5";
+    let delivered = "UPDATE alerts SET state = $1, result = $2, body = '' \
+                     WHERE id = $3 AND webhook = $4 AND attempts >= $5";
     let (statement, number, result) = match outcome {
         AlertOutcome::Again(at, result) => (again, *at, result),
-        AlertOutcome::Delivered(result) => (end, 1, result),
+        AlertOutcome::Delivered(result) => (delivered, 1, result),
         AlertOutcome::GivenUp(result) => (end, 2, result),
     };
-    sql.run(statement, &[number.into(), result.as_str().into(), id.into(), webhook.into()]).map(|_| ())
+    let key = [alert.id.as_str().into(), alert.webhook.as_str().into(), i64::from(alert.attempts).into()];
+    sql.run(statement, &[&[number.into(), result.as_str().into()][..], &key].concat()).map(|_| ())
 }
 
 /// The messages that were noted before this place in the list, newest first.
@@ -200,21 +208,29 @@ pub(super) fn recent(
 
 /// Gives up messages that no instance sends any longer, and forgets old ones.
 pub(super) fn drop_old(sql: &mut dyn Sql, now: i64) -> Result<(), SqlError> {
-    sql.run(
+    let unsent = sql.run(
         "UPDATE alerts SET state = 2, body = '', result = 'no instance has sent it' \
          WHERE state = 0 AND created < $1",
         &[(now - UNCLAIMED).into()],
     )?;
+    if unsent > 0 {
+        tracing::error!("{unsent} alerts were given up: no instance has sent them within a day");
+    }
     sql.run(
         "DELETE FROM alerts WHERE state > 0 AND window_end < $1 AND created < $1",
         &[(now - KEPT).into()],
     )?;
-    let count = sql.rows("SELECT COUNT(*) FROM alerts", &[], 1)?.first().map_or(0, |row| row[0].integer());
-    if count > MAX_ALERTS {
-        let oldest = "SELECT created FROM alerts ORDER BY created LIMIT 1 OFFSET $1";
-        let edge = sql.rows(oldest, &[(count - MAX_ALERTS).into()], 1)?;
-        let edge = edge.first().map_or(0, |row| row[0].integer());
-        sql.run("DELETE FROM alerts WHERE created < $1", &[edge.into()])?;
+    // Those whose windows end first may be forgotten first.
+    for order in ["window_end", "created"] {
+        let count = sql.rows("SELECT COUNT(*) FROM alerts WHERE state > 0", &[], 1)?;
+        let excess = count.first().map_or(0, |row| row[0].integer()) - MAX_ALERTS;
+        if excess > 0 {
+            let edge =
+                format!("SELECT {order} FROM alerts WHERE state > 0 ORDER BY {order} LIMIT 1 OFFSET $1");
+            let edge = sql.rows(&edge, &[excess.into()], 1)?;
+            let edge = edge.first().map_or(0, |row| row[0].integer());
+            sql.run(&format!("DELETE FROM alerts WHERE state > 0 AND {order} < $1"), &[edge.into()])?;
+        }
     }
     Ok(())
 }

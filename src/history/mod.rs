@@ -94,13 +94,17 @@ pub enum HistoryError {
     Unavailable(String),
     #[error("{0}")]
     Refused(String),
+    /// The database can't take these values, and never will.
+    #[error("{0}")]
+    Unfit(String),
 }
 
 impl From<SqlError> for HistoryError {
     fn from(error: SqlError) -> Self {
         match error {
             SqlError::Away(reason) | SqlError::Full(reason) => Self::Unavailable(reason),
-            SqlError::Refused(reason) | SqlError::Unfit(reason) => Self::Refused(reason),
+            SqlError::Refused(reason) => Self::Refused(reason),
+            SqlError::Unfit(reason) => Self::Unfit(reason),
         }
     }
 }
@@ -301,24 +305,20 @@ impl History {
     /// The database can't be written.
     pub async fn take_alerts(
         &self,
-        new: Arc<Vec<NewAlert>>,
+        new: Vec<NewAlert>,
         webhooks: Vec<(String, usize)>,
     ) -> Result<TakenAlerts, HistoryError> {
-        let now = self.now();
-        self.write(move |sql, _| alerts::note_and_take(sql, &new, &webhooks, now)).await
+        let clock = self.clock;
+        let now = move || clock.now().div_euclid(1_000_000);
+        self.write(move |sql, _| alerts::note_and_take(sql, &new, &webhooks, now())).await
     }
 
-    /// Notes the outcome of an attempt to send the message with this ID to a webhook.
+    /// Notes the outcome of an attempt to send a message.
     ///
     /// # Errors
     /// The database can't be written.
-    pub async fn settle_alert(
-        &self,
-        id: String,
-        webhook: String,
-        outcome: AlertOutcome,
-    ) -> Result<(), HistoryError> {
-        self.write(move |sql, _| alerts::settle(sql, &id, &webhook, &outcome)).await
+    pub async fn settle_alert(&self, alert: DueAlert, outcome: AlertOutcome) -> Result<(), HistoryError> {
+        self.write(move |sql, _| alerts::settle(sql, &alert, &outcome)).await
     }
 
     /// The messages to webhooks, newest first. `after`: when the last one that is known was noted, in seconds since the Unix
@@ -344,6 +344,11 @@ impl History {
         &self,
         job: impl FnOnce(&mut dyn Sql, &mut KnownIds) -> Result<T, SqlError> + Send + 'static,
     ) -> Result<T, HistoryError> {
+        let away = || HistoryError::Unavailable(self.state.lock().fault.clone().unwrap_or_else(too_slow));
+        // Nothing piles up while the database is away.
+        if self.state.lock().fault.is_some() {
+            return Err(away());
+        }
         let (done, result) = oneshot::channel();
         let job: WriterJob = Box::new(move |sql, known| {
             if done.is_closed() {
@@ -359,7 +364,6 @@ impl History {
             let _gone = done.send(result);
             lost
         });
-        let away = || HistoryError::Unavailable(self.state.lock().fault.clone().unwrap_or_else(too_slow));
         self.jobs.send(job).map_err(|_| away())?;
         self.outbox.wake();
         let result = timeout(PATIENCE, result).await.map_err(|_| away())?.map_err(|_| away())?;

@@ -542,14 +542,30 @@ fn a_message_is_noted_once_taken_by_one_and_ends_delivered_or_given_up() {
     };
     assert_eq!(ids(&take(&mut *sql, &all, 1_000)), ["1 1", "2 1"], "as many as there is room for");
     assert_eq!(ids(&take(&mut *sql, &all, 1_001)), ["3 1"], "noted and taken before");
-    alerts::settle(&mut *sql, "1", "a", &AlertOutcome::Delivered("200 OK".into())).unwrap();
-    alerts::settle(&mut *sql, "2", "a", &AlertOutcome::Again(1_010, "it replies 500".into())).unwrap();
+    let due = |id: &str, attempts| super::DueAlert {
+        id: id.into(),
+        webhook: "a".into(),
+        created: 1_000,
+        attempts,
+        subject: String::new(),
+        policy: String::new(),
+        share: 0,
+        receiver: String::new(),
+        body: String::new(),
+    };
+    let settle = |sql: &mut dyn Sql, id: &str, attempts, outcome| {
+        alerts::settle(sql, &due(id, attempts), &outcome).unwrap();
+    };
+    settle(&mut *sql, "1", 1, AlertOutcome::Delivered("200 OK".into()));
+    settle(&mut *sql, "1", 1, AlertOutcome::GivenUp("another attempt, which came late".into()));
+    settle(&mut *sql, "2", 1, AlertOutcome::Again(1_010, "it replies 500".into()));
     let taken = take(&mut *sql, &all, 1_009);
     assert_eq!((ids(&taken).len(), taken.failing), (0, vec![("a".to_owned(), "it replies 500".to_owned())]));
     assert_eq!(ids(&take(&mut *sql, &[], 1_010)), ["2 2"]);
     // Whoever has taken the third one has ended.
     assert_eq!(ids(&take(&mut *sql, &[], 1_061)), ["3 2"]);
-    alerts::settle(&mut *sql, "2", "a", &AlertOutcome::GivenUp("it replies 500".into())).unwrap();
+    settle(&mut *sql, "2", 1, AlertOutcome::Again(1_020, "an attempt before, which came late".into()));
+    settle(&mut *sql, "2", 2, AlertOutcome::GivenUp("it replies 500".into()));
     let recent = alerts::recent(&mut *sql, None, 10).unwrap();
     let states: Vec<_> = recent.iter().map(|kept| (&*kept.id, &*kept.webhook, kept.state)).collect();
     let expected = [
@@ -562,7 +578,7 @@ fn a_message_is_noted_once_taken_by_one_and_ends_delivered_or_given_up() {
     let after = Some((recent[1].created, recent[1].id.clone(), recent[1].webhook.clone()));
     assert_eq!(alerts::recent(&mut *sql, after, 1).unwrap(), recent[2..3]);
     // Nobody has the second webhook any longer; the windows are over for long.
-    alerts::drop_old(&mut *sql, 1_000 + 2 * 3_600 + 1).unwrap();
+    alerts::drop_old(&mut *sql, 1_000 + 24 * 3_600 + 1).unwrap();
     let states: Vec<_> = alerts::recent(&mut *sql, None, 10).unwrap().iter().map(|kept| kept.state).collect();
     assert!(states.len() == 4 && !states.contains(&AlertState::Waiting), "{states:?}");
     alerts::drop_old(&mut *sql, 2_001 + 35 * 86_400).unwrap();

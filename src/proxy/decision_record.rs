@@ -77,8 +77,8 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             let client = || shown(masked(exchange.address(), worker.config().client_address.ipv6_prefix));
             for (nth, CheckOutcome { check, variant, verdict }) in checks.outcomes(decision).enumerate() {
                 let (receipt, key) = (decision.receipt(nth), exchange.owner.key.as_deref());
-                // Only the store knows how much is used.
-                if receipt.source == DecisionSource::Store {
+                // Others do not know how much is used.
+                if matches!(receipt.source, DecisionSource::Store | DecisionSource::Slice) {
                     let policy = variant.policy;
                     let decided = DecidedLimit { policy, check, verdict: &verdict, receipt, key };
                     alerts.compare(decided, client);

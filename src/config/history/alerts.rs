@@ -1,14 +1,19 @@
 //! `alerts`: who is told that a share of a limit is used.
 
+use std::sync::Arc;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Serializer, ser::SerializeSeq};
 use tollgate_derive::{Settings, Word};
 
 use crate::config::{
+    abuse::settings::Users,
+    identity::settings::{HeaderFrom, UserSource},
     listeners::settings::Secret,
     policies::{algorithm::Algorithm, settings::Policy},
     reader::Cursor,
     resolved::Config,
+    settings::Read,
     upstreams::client_tls::ClientTls,
     value::{Invalid, key::KeyPart, origin_of, percentage, resource_name, webhook_url},
     written::serialize,
@@ -138,24 +143,31 @@ fn origin<S: Serializer>(url: &Secret, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&origin_of(url.reveal()))
 }
 
-/// Checks `alerts`, which are at `value`, against the other settings.
-pub(in crate::config) fn check_alerts(value: Cursor<'_>, config: &Config) {
-    let items = value.list().unwrap_or_default();
-    if config.history.is_none() && !items.is_empty() {
+/// Reads `alerts`, each with its place.
+pub(in crate::config) fn alerts(list: Option<Cursor<'_>>) -> Vec<(Cursor<'_>, Arc<Alert>)> {
+    let read = |item| Some((item, Arc::new(Alert::read(item)?)));
+    list.map(|list| list.items(read)).unwrap_or_default()
+}
+
+/// Checks `alerts` against the other settings.
+pub(in crate::config) fn check_alerts(alerts: &[(Cursor<'_>, Arc<Alert>)], config: &Config) {
+    if let Some((first, _)) = alerts.first()
+        && config.history.is_none()
+    {
         let help = "add `history: { store: { file: /var/lib/tollgate/history.db } }`".to_owned();
-        value.report("alerts need `history`, which remembers which of them were sent", help);
+        first.report("alerts need `history`, which remembers which of them were sent", help);
     }
-    for (item, alert) in items.iter().zip(&config.alerts) {
-        let is_other = |other: &&std::sync::Arc<Alert>| {
+    for (item, alert) in alerts {
+        let is_other = |other: &Alert| {
             other.to == alert.to && (&other.secret, &other.tls) != (&alert.secret, &alert.tls)
         };
-        if config.alerts.iter().any(|other| is_other(&other)) {
+        if alerts.iter().any(|(_, other)| is_other(other)) {
             let help = "give both the same `secret` and `tls`".to_owned();
             item.entry("to").unwrap_or(*item).report("another alert tells the same webhook otherwise", help);
         }
         let at = item.entry("policy").unwrap_or(*item);
         match config.policies.iter().find(|policy| policy.name == alert.policy) {
-            Some(policy) => check_policy(at, policy),
+            Some(policy) => check_policy(at, policy, config),
             None => {
                 let known: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
                 let help = match known.is_empty() {
@@ -168,38 +180,72 @@ pub(in crate::config) fn check_alerts(value: Cursor<'_>, config: &Config) {
     }
 }
 
-/// Reports a policy of whose limit nobody can say how much of it was used in a window.
-fn check_policy(at: Cursor<'_>, policy: &Policy) {
+/// Reports a policy of whose limit nobody can say how much of it was used in a window, or whose messages would tell secrets.
+fn check_policy(at: Cursor<'_>, policy: &Policy, config: &Config) {
+    let name = &policy.name;
     let variants = std::iter::once((policy.algorithm, &policy.tiers))
         .chain(policy.overrides.iter().map(|other| (other.algorithm, &other.tiers)));
     for (algorithm, tiers) in variants {
-        let has_windows =
-            !matches!(algorithm, Algorithm::SingleCounter | Algorithm::Gcra { .. } | Algorithm::Concurrency);
-        if !has_windows {
-            let help = "use a policy with `algorithm: fixed_window` or one whose window slides".to_owned();
-            at.report(format!("`{}` does not count in windows that are the same for all", policy.name), help);
-            return;
-        }
-        if tiers.len() > 1 {
-            let help = "make the limit that the alert is about a policy of its own".to_owned();
-            at.report(
-                format!("`{}` has several limits, of which only the tightest is known", policy.name),
-                help,
-            );
-            return;
-        }
-        if tiers.iter().any(|tier| tier.window.length().as_micros() < SHORTEST_WINDOW) {
-            let help = "alerts are for windows of a minute or more".to_owned();
-            at.report(format!("the window of `{}` is over before anybody could react", policy.name), help);
+        use Algorithm::{Concurrency, Gcra, MetadataList, SingleCounter};
+        let wrong = match algorithm {
+            SingleCounter | MetadataList | Gcra { .. } | Concurrency => Some((
+                format!("`{name}` does not count in windows that are the same for all"),
+                "use a policy with `algorithm: fixed_window`, or one whose window slides",
+            )),
+            _ if tiers.len() > 1 => Some((
+                format!("`{name}` has several limits, of which only the tightest is known"),
+                "make the limit that the alert is about a policy of its own",
+            )),
+            _ if tiers.iter().any(|tier| tier.window.length().as_micros() < SHORTEST_WINDOW) => Some((
+                format!("the window of `{name}` is over before anybody could react"),
+                "alerts are for windows of a minute or more",
+            )),
+            _ => None,
+        };
+        if let Some((message, help)) = wrong {
+            at.report(message, help.to_owned());
             return;
         }
     }
-    let is_known = |part: &KeyPart| matches!(part, KeyPart::OfKey(_) | KeyPart::Route | KeyPart::Global);
-    if !policy.keys.iter().all(|key| key.0.iter().all(is_known)) {
+    let parts = || policy.keys.iter().flat_map(|key| &key.0);
+    if parts().any(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_))) {
+        let help = "count by `customer`, with `api_keys`, or by `user`".to_owned();
+        at.report(format!("messages would have what clients send for `{name}`, which may be a secret"), help);
+        return;
+    }
+    let names_people = |part: &KeyPart| match config.abuse.users {
+        Users::Plain => false,
+        Users::Hashed => matches!(part, KeyPart::Jwt(_) | KeyPart::Tls(_)),
+        Users::Off => matches!(part, KeyPart::Jwt(_) | KeyPart::Tls(_) | KeyPart::User),
+    };
+    if parts().any(names_people) {
+        let help = "use a policy that counts by `customer`".to_owned();
+        at.report(format!("messages would name the users of `{name}`, which `abuse.users` forbids"), help);
+        return;
+    }
+    let is_chosen = |part: &KeyPart| match part {
+        KeyPart::User => config.user.iter().any(|source| {
+            matches!(
+                source,
+                UserSource::Cookie(_)
+                    | UserSource::Basic
+                    | UserSource::Header { from: HeaderFrom::Anyone, .. }
+            )
+        }),
+        KeyPart::Ip | KeyPart::Path | KeyPart::Host | KeyPart::Value(_) => true,
+        _ => false,
+    };
+    if parts().any(is_chosen) {
         at.warn(
-            format!("clients choose by what `{}` counts: they can cause alerts by the thousand", policy.name),
-            "at most 200 an hour are sent for each customer or address; a policy by `customer` has no more than there are customers"
+            format!("clients choose by what `{name}` counts: they can cause alerts by the thousand"),
+            "at most 200 an hour are sent for each address; a policy by `customer` has no more than there are customers"
                 .to_owned(),
+        );
+    }
+    if policy.slice > 0.0 {
+        at.warn(
+            format!("with the `slice` of `{name}`, what instances have taken counts as used: alerts may come early"),
+            "remove `slice`, or choose shares with some room".to_owned(),
         );
     }
 }

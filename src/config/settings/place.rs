@@ -67,9 +67,11 @@ impl Place {
     }
 
     fn new(kind: &'static Kind) -> Self {
+        let is_secret = |kind: &Kind| matches!(kind, Kind::Text(text) if text.is_secret);
         match kind {
             Kind::Any => Self::Unknown,
-            Kind::Text(text) if text.is_secret => Self::Secret,
+            Kind::Either(kinds) if kinds.iter().any(is_secret) => Self::Secret,
+            kind if is_secret(kind) => Self::Secret,
             _ => Self::Known(kind),
         }
     }

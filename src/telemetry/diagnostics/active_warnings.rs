@@ -75,6 +75,7 @@ impl Timing {
             | Subject::HistoryClock
             | Subject::HistoryMonth(_)
             | Subject::Alerts(_)
+            | Subject::AlertsFault
             | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,

@@ -57,6 +57,8 @@ pub(super) enum Subject {
     HistoryMonth(String),
     /// This webhook does not take alerts.
     Alerts(String),
+    /// The database refuses alerts.
+    AlertsFault,
     /// There were too many alerts.
     AlertsDropped,
     /// The key set of this provider can't be fetched.

@@ -165,11 +165,15 @@ fn alerts(facts: &AlertFacts) -> impl Iterator<Item = Finding> {
             "alerts can't be sent to {receiver}: {reason}; each is tried for an hour, and `tollgate alerts` lists them"
         ),
     });
-    let dropped = (facts.dropped > 0).then(|| Finding {
+    let dropped = (facts.dropped_now > 0).then(|| Finding {
         subject: Subject::AlertsDropped,
-        text: format!("{} alerts were not sent, because there were too many", facts.dropped),
+        text: format!("{} alerts were not sent in this hour, because there were too many", facts.dropped_now),
     });
-    failing.chain(dropped)
+    let fault = facts.fault.as_ref().map(|fault| Finding {
+        subject: Subject::AlertsFault,
+        text: format!("alerts wait, because the history's database refuses them: {fault}"),
+    });
+    failing.chain(dropped).chain(fault)
 }
 
 fn stale_addresses(endpoint: &EndpointFacts, now: SystemTime) -> Option<Finding> {

@@ -68,8 +68,11 @@ pub struct AlertFacts {
     pub delivered: u64,
     /// Messages that no webhook has taken within an hour.
     pub given_up: u64,
-    /// Messages that were not sent, because there were too many.
+    /// Messages that were not sent, because there were too many; those of this hour.
     pub dropped: u64,
+    pub dropped_now: u64,
+    /// Why messages can't be noted.
+    pub fault: Option<String>,
     /// The webhooks that have not taken all messages, and why.
     pub failing: Vec<(String, String)>,
 }

@@ -86,6 +86,8 @@ const BEYOND: [(&str, &[&str]); 6] = [
          URL and `tls`, `user` and what needs users, names and paths of two routes, the names of listeners.",
         &[
             "admin_without_token",
+            "alerts_of_wrong_policies",
+            "alerts_without_history",
             "api_keys_missing",
             "api_keys_without_keys",
             "bans_of_users",
