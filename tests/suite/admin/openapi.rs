@@ -19,13 +19,14 @@ admin: {{ address: 127.0.0.1:0, token: {TOKEN} }}
 user: [{{ header: x-user-id, from: anyone }}]
 policies:
   one: {{ algorithm: metadata_list, key: [ip, user], limit: 1/1h }}
+  hourly: {{ algorithm: fixed_window, key: ip, limit: 1000/1h }}
   each: {{ algorithm: fixed_window, key: ip+path, limits: [1/1s, 1/1h], mode: shadow }}
 bans: {{ hammering: {{ key: ip, after: 4/1m, for: 5m }} }}
 api_keys: {{ store: true, required: false, data: keys.json }}
 {rest}"
             ),
         )
-        .with_policy("one, each"),
+        .with_policy("one, each, hourly"),
     );
     for from in ["127.0.0.1", "127.0.0.2", "127.0.0.3"] {
         for user in ["ann", "bob", "ann", "b o+b", "ann", "bob"] {
@@ -173,7 +174,7 @@ fn whatever_it_is_asked_it_answers_as_it_is_described() {
 fn with_history(origin: &Origin) -> String {
     format!(
         "history: {{ store: {{ file: history.db }} }}
-alerts: [{{ when: usage, policy: one, at: [100%], to: \"http://{}/hook\" }}]
+alerts: [{{ when: usage, policy: hourly, at: [1%], to: \"http://{}/hook\" }}]
 ",
         origin.address
     )
