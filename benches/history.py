@@ -26,7 +26,7 @@ log: {{ level: warn }}
 access_log: off
 api_keys: {{ from: [{{ query: key }}], file: {directory}/keys.yaml, headers: {{ customer: x-customer }} }}
 {store}
-history: {{ store: {{ postgres: "postgres://tollgate@127.0.0.1:{postgres}/tollgate" }}, spool_directory: {directory}/spool{nth} }}
+history: {history}
 policies: {{ monthly: {{ algorithm: fixed_window, key: customer, limit: 1000000000/month }} }}
 upstreams: {{ api: {{ endpoints: ["http://127.0.0.1:{origin}"], policies: [monthly] }} }}
 routes: [{{ path: /*, upstream: api }}]
@@ -74,7 +74,7 @@ def get(admin, path):
 class World:
     """The servers, in a directory."""
 
-    def __init__(self, tollgate, customers, redis=True, instances=3):
+    def __init__(self, tollgate, customers, redis=True, instances=3, file=False):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="history-"))
         self.directory.chmod(0o755)
         self.tollgate, self.customers = tollgate.resolve(), customers
@@ -92,8 +92,11 @@ class World:
         for nth in range(instances):
             port, admin = free_port(), free_port()
             config = self.directory / f"proxy{nth}.yaml"
-            config.write_text(CONFIG.format(port=port, admin=admin, directory=self.directory, store=store, nth=nth,
-                                            postgres=self.postgres_port, origin=self.origin))
+            history = f"{{ store: {{ file: {self.directory}/history.db }} }}" if file else (
+                f'{{ store: {{ postgres: "postgres://tollgate@127.0.0.1:{self.postgres_port}/tollgate" }}, '
+                f"spool_directory: {self.directory}/spool{nth} }}")
+            config.write_text(CONFIG.format(port=port, admin=admin, directory=self.directory, store=store, history=history,
+                                            origin=self.origin))
             process = self.run(self.tollgate, "run", "--config", config, log=f"tollgate{nth}.log")
             self.instances.append({"port": port, "admin": admin, "nth": nth, "pid": process.pid})
         for instance in self.instances:
@@ -196,8 +199,8 @@ class World:
         return {row["customer"]: of(row) for row in rows}
 
     def end(self):
-        for name in ("tollgate run", "redis-server"):
-            subprocess.run(["pkill", "-f", f"{name}.*{self.directory}"])
+        # Processes that have taken over are no children of this one.
+        subprocess.run(["pkill", "-f", str(self.directory)])
         for process in reversed(self.started):
             process.terminate()
         for process in self.started:
@@ -268,7 +271,7 @@ def equal(arguments):
 
 
 def thread_share(arguments):
-    world = World(arguments.tollgate, 5_000, redis=False, instances=1)
+    world = World(arguments.tollgate, 5_000, redis=False, instances=1, file=arguments.file)
     try:
         instance = world.instances[0]
         is_over = threading.Event()
@@ -312,6 +315,7 @@ def main():
     arguments.add_argument("--away", type=int, default=60, help="seconds for which PostgreSQL is stopped; 0: it is not")
     arguments.add_argument("--pause", type=float, default=15, help="seconds between two faults")
     arguments.add_argument("--thread", action="store_true", help="what the threads take, and nothing else")
+    arguments.add_argument("--file", action="store_true", help="with --thread: the history is in a file")
     arguments = arguments.parse_args()
     thread_share(arguments) if arguments.thread else equal(arguments)
 
