@@ -21,7 +21,11 @@ use crate::{
 };
 
 fn kept(context: &HandlerContext) -> Result<&Arc<Alerts>, Problem> {
-    let none = || Problem::not_found("there are no alerts: set `history` and `alerts` in proxy.yaml");
+    let none = || {
+        Problem::not_found(
+            "there are no alerts: set `history` and `alerts` in proxy.yaml, and restart Tollgate",
+        )
+    };
     context.state.alerts.as_ref().ok_or_else(none)
 }
 
@@ -113,7 +117,9 @@ pub(super) async fn test(
 ) -> Result<Json<dto::TestedAlerts>, Problem> {
     let tested = kept(&context)?.test().await;
     if tested.is_empty() {
-        return Err(Problem::not_found("there are no `alerts` in proxy.yaml"));
+        return Err(Problem::not_found(
+            "the configuration that runs has no `alerts`: set them in proxy.yaml, and reload",
+        ));
     }
     context.audit(&by, "test_alerts", &format!("{} webhooks", tested.len()), "a test was sent");
     let webhook = |tested: crate::alerts::TestedWebhook| {

@@ -66,6 +66,8 @@ impl Args {
     }
 }
 
+const NOT_KEPT: &str = "No denied request with this ID is kept: of those that are alike in a minute, one is. Ask about its time: --at.\n";
+
 /// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args, Timestamp::now()))
@@ -99,7 +101,10 @@ fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
             ("to", Some(&to)),
         ],
     );
-    client::request(&args.options, Method::GET, &target, |summary| text(summary, &zone))
+    client::request(&args.options, Method::GET, &target, |summary: &DenialSummary| match &args.request {
+        Some(_) if summary.groups.is_empty() => NOT_KEPT.to_owned(),
+        _ => text(summary, &zone),
+    })
 }
 
 /// A time in RFC 3339, or in `zone`, with its day or without: then it is the last time that it was.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     abuse::{masked, shown},
-    alerts::DecidedLimit,
+    alerts::{AlertWatch, DecidedLimit},
     history::{DenialSample, DeniedBy, DeniedRequest},
     limit::{Decision, DecisionSource, StoreAdmin},
     peaks::{DecidedCheck, SampleName},
@@ -74,15 +74,22 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             exchange.verdict.deny_in_shadow(policy);
         }
         if let Some(alerts) = &worker.alerts {
-            let client = || shown(masked(exchange.address(), worker.config().client_address.ipv6_prefix));
-            for (nth, CheckOutcome { check, variant, verdict }) in checks.outcomes(decision).enumerate() {
-                let (receipt, key) = (decision.receipt(nth), exchange.owner.key.as_deref());
-                // Others do not know how much is used.
-                if matches!(receipt.source, DecisionSource::Store | DecisionSource::Slice) {
-                    let policy = variant.policy;
-                    let decided = DecidedLimit { policy, check, verdict: &verdict, receipt, key };
-                    alerts.compare(decided, client);
-                }
+            self.compare_with_alerts(alerts, checks, decision);
+        }
+    }
+
+    /// Out of line: most configurations have no alerts.
+    #[inline(never)]
+    fn compare_with_alerts(&self, alerts: &AlertWatch, checks: &Checks<'_>, decision: &Decision) {
+        let exchange = &self.exchange;
+        let client = || shown(masked(exchange.address(), self.worker.config().client_address.ipv6_prefix));
+        for (nth, CheckOutcome { check, variant, verdict }) in checks.outcomes(decision).enumerate() {
+            let (receipt, key) = (decision.receipt(nth), exchange.owner.key.as_deref());
+            // Others do not know how much is used.
+            if matches!(receipt.source, DecisionSource::Store | DecisionSource::Slice) {
+                let policy = variant.policy;
+                let decided = DecidedLimit { policy, check, verdict: &verdict, receipt, key };
+                alerts.compare(decided, client);
             }
         }
     }

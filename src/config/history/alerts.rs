@@ -119,6 +119,10 @@ fn secrets(value: Cursor<'_>) -> Option<Vec<Secret>> {
         }
         Some(Secret::new(text))
     };
+    if value.is_empty_list() {
+        value.report("this list is empty", "remove `secret`, or name one".to_owned());
+        return None;
+    }
     if !value.is_list() {
         return secret(value).map(|secret| vec![secret]);
     }
@@ -163,7 +167,9 @@ pub(in crate::config) fn check_alerts(alerts: &[(Cursor<'_>, Arc<Alert>)], confi
         };
         if alerts.iter().any(|(_, other)| is_other(other)) {
             let help = "give both the same `secret` and `tls`".to_owned();
-            item.entry("to").unwrap_or(*item).report("another alert tells the same webhook otherwise", help);
+            item.entry("to")
+                .unwrap_or(*item)
+                .report("another alert has this URL, with another `secret` or `tls`", help);
         }
         let at = item.entry("policy").unwrap_or(*item);
         match config.policies.iter().find(|policy| policy.name == alert.policy) {

@@ -116,7 +116,7 @@ pub(in crate::config) static REDIS_NODE: Text =
     url("a URL that begins with `redis://` or `rediss://`", r"^rediss?://[^/\s]+/?$");
 pub(in crate::config) static POSTGRES_URL: Text =
     url("a URL that begins with `postgres://`", r"^postgres(ql)?://\S+$");
-pub(in crate::config) static WEBHOOK: Text = secret("a URL that begins with `https://`", r"^https?://\S+$");
+pub(in crate::config) static WEBHOOK: Text = secret("the URL of a webhook", r"^https?://\S+$");
 pub(in crate::config) static ORIGIN: Text =
     text("an origin, such as `https://app.example.com`", r"^(null|[a-z][a-z0-9+.-]*://[^/?#\s]+)$");
 pub(in crate::config) static ANY_NAME: Text = text("`*`", r"^\*$");

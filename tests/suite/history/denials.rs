@@ -95,6 +95,7 @@ routes:
         &tollgate.command(&["why", "--request", id]),
         &["31 requests of acme, such as GET /v1/orders, were denied by per-hour (5/1h, plan free)"],
     );
+    prints(&tollgate.command(&["why", "--request", "another"]), &["No denied request with this ID is kept"]);
     let why = tollgate.command(&["why", "--customer", "acme"]);
     prints(&why, &["31 requests of acme", "Meanwhile:", "ban ip:127.0.0.9"]);
     prints(

@@ -26,7 +26,7 @@ fn invoice_a_month() {
         4,
         "{csv}"
     );
-    let days = task.run("tollgate usage --month 2026-11 --customer acme --by day,route --csv");
+    let days = task.run("tollgate usage --month 2026-11 --customer acme --by customer,day,route --csv");
     assert!(days.contains(",/*,") && !days.contains("globex"), "{days}");
 }
 
