@@ -289,9 +289,9 @@ pub(super) async fn close(
             context.audit(&by, "close_month", &format!("usage of {month} ({name})"), how);
             Ok(Json(dto::ClosedMonth { month: month.to_string(), zone: name, complete }))
         }
-        Closing::TooEarly => {
-            Err(Problem::refused(format!("{month} has not ended in {name}, or less than five minutes ago")))
-        }
+        Closing::TooEarly => Err(Problem::refused(format!(
+            "{month} has not ended in {name}, or less than five minutes ago: it is closed then, by itself"
+        ))),
         // It is closed in any case.
         Closing::Waits(_) => Err(Problem::refused(format!("{month} can't be closed yet"))),
     }

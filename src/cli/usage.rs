@@ -175,12 +175,8 @@ fn dimensions(row: &UsageRow) -> [(&'static str, &Option<String>); 9] {
 }
 
 fn text(usage: &Usage) -> String {
-    let state = match usage.state.as_str() {
-        "closed" => ", closed",
-        "incomplete" => ", closed without what some process had not reported",
-        _ => "",
-    };
-    let mut out = format!("{} to {} ({}{state})\n", usage.from, usage.to, printable(&usage.zone));
+    let Usage { from, to, zone, state, .. } = usage;
+    let mut out = format!("{from} to {to} ({}, {})\n", printable(zone), printable(state));
     let Some(first) = usage.rows.first() else { return out + "Nothing was used.\n" };
     let named: Vec<&str> =
         dimensions(first).iter().filter(|(_, key)| key.is_some()).map(|(name, _)| *name).collect();

@@ -504,7 +504,7 @@ fn a_clock_that_differs_from_that_of_the_limits_closes_no_month() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("history.db");
     let yaml = format!(
-        "history: {{ store: {{ file: {} }} }}\nroutes: [{{ path: /*, respond: {{ status: 200 }} }}]",
+        "history: {{ store: {{ file: {} }} }}\nroutes: [{{ path: /*, reply: {{ status: 200 }} }}]",
         file.display()
     );
     let config = crate::config::parse("proxy.yaml", &yaml, &crate::config::SystemLookup).unwrap();

@@ -29,8 +29,12 @@ impl Machine {
 }
 
 impl Lookup for Machine {
-    fn variable(&self, _: &str) -> Option<String> {
-        Some("9c1185a5c5e9fc54612808977ee8f548b2258d31".to_owned())
+    fn variable(&self, name: &str) -> Option<String> {
+        let value = match name {
+            "HOOK_URL" => "https://hooks.example.com/T0/B0",
+            _ => "9c1185a5c5e9fc54612808977ee8f548b2258d31",
+        };
+        Some(value.to_owned())
     }
 
     fn read_text(&self, _: &Path) -> io::Result<String> {
@@ -70,7 +74,8 @@ fn base() -> Map<String, Value> {
         "trusted_proxies: [10.0.0.0/8], \
          listeners: [{ address: 127.0.0.1:8443, name: internal, tls: { certificates: [{ cert: a.pem, key: a.key }], client_ca: c.pem } }], \
          user: [{ jwt: { key: { file: keys/public.pem }, algorithm: ES256 } }, { header: x-user-id }], \
-         policies: { per-ip: { algorithm: gcra, key: ip, limit: 1000000000/1s } }, \
+         policies: { per-ip: { algorithm: gcra, key: ip, limit: 1000000000/1s }, \
+                     monthly: { algorithm: fixed_window, key: customer, limit: 1000000000/month } }, \
          api_keys: { file: keys.yaml }, \
          values: { model: { json: model } }, \
          upstreams: { api: { endpoints: [\"http://127.0.0.1:3000\"] }, canary: { endpoints: [\"http://127.0.0.1:3009\"] } }, \
@@ -78,8 +83,9 @@ fn base() -> Map<String, Value> {
     )
 }
 
-/// Settings that a setting needs in a mapping above it, and that its example does not show.
-const CONTEXTS: [(&str, &str, &str); 9] = [
+/// Settings that a setting needs in a mapping above it, and that its example does not show. `*`: all that begin so.
+const CONTEXTS: [(&str, &str, &str); 10] = [
+    ("alerts*", "alerts", "history: { store: { file: history.db } }"),
     ("upstreams.*.health.service", "upstreams.*.health", "protocol: h2"),
     ("upstreams.*.health.type", "upstreams.*.health", "protocol: h2"),
     (
@@ -109,7 +115,8 @@ fn document(entry: &SettingEntry, value: Option<Value>) -> Value {
                 let above = entries().into_iter().find(|entry| entry.path() == here).unwrap().mapping;
                 let mut beside = mapping(setting.beside);
                 for (of, at, more) in CONTEXTS {
-                    if of == own && at == here {
+                    let is_one = of.strip_suffix('*').map_or(of == own, |begin| own.starts_with(begin));
+                    if is_one && at == here {
                         beside.extend(mapping(more));
                     }
                 }

@@ -22,7 +22,7 @@ static VARYING: LazyLock<[(Regex, &str); 9]> = LazyLock::new(|| {
     [
         (r"\d{4}-\d\d-\d\dT00:00:00\+\d\d:00\[Europe/Berlin\]", "BEGIN OF A MONTH"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"),
-        (r"^\d{4}-\d\d-01 to \d{4}-\d\d-\d\d \(Europe/Berlin(, closed)?\)$", "MONTH"),
+        (r"^\d{4}-\d\d-01 to \d{4}-\d\d-\d\d \(Europe/Berlin, \w+\)$", "MONTH"),
         (r"^\d{4}-\d\d-\d\d \d\d:\d\d to \d{4}-\d\d-\d\d \d\d:\d\d \(.*\)$", "TIMES"),
         (r"^\d\d:\d\d(:\d\d|–\d\d:\d\d)?: ", "WHEN: "),
         (r"^Requests are those of \d{4}-\d\d\.$", "MONTH"),
