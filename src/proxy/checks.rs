@@ -515,14 +515,24 @@ impl<'a> Checks<'a> {
     }
 
     /// The units that a request costs under `policy`; for a cost that the response tells, those to reserve.
+    #[inline]
     fn cost_of(&mut self, policy: &Policy, price: Option<u64>, attributes: &RequestAttributes<'_>) -> u64 {
         match (price, &policy.cost) {
             (Some(price), _) => price,
             (None, Cost::Fixed(units)) => *units,
-            (None, Cost::Header { name, default, max }) => {
+            (None, cost) => self.told_cost(cost, attributes),
+        }
+    }
+
+    /// The units of a cost that the request or its response tells.
+    #[inline(never)]
+    fn told_cost(&mut self, cost: &Cost, attributes: &RequestAttributes<'_>) -> u64 {
+        match cost {
+            Cost::Fixed(units) => *units,
+            Cost::Header { name, default, max } => {
                 cost_in_header(attributes.headers, attributes.is_peer_trusted, (name, *default, *max))
             }
-            (None, Cost::Response(cost)) => {
+            Cost::Response(cost) => {
                 self.note_cost(cost);
                 cost.reserve.default
             }

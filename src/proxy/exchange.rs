@@ -1,7 +1,7 @@
 //! One request and its response, for as long as they last: they are counted, logged and traced when they end.
 
 use std::{
-    cell::OnceCell,
+    cell::Cell,
     fmt,
     net::IpAddr,
     rc::Rc,
@@ -40,6 +40,8 @@ use crate::{
     tls::TlsIdentity,
 };
 
+/// A time that was not asked for yet.
+const NOT_READ: i64 = i64::MIN;
 /// The longest value that usage is told apart by, in bytes.
 const MAX_VALUE: usize = 128;
 
@@ -48,16 +50,18 @@ fn client_closed_request() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
+// Larger ones are of another size class, in which the allocator was three times slower.
+const _: () = assert!(size_of::<Exchange>() <= 512);
+
 /// One request and its response. Counts, logs and traces them when it is dropped.
 #[derive(Debug)]
 pub(super) struct Exchange {
     telemetry: Rc<WorkerTelemetry>,
     client: Rc<ClientInfo>,
     started: Instant,
-    /// See [`Exchange::time`].
-    time: OnceCell<i64>,
+    /// See [`Exchange::time`]. [`NOT_READ`] before it is asked for.
+    time: Cell<i64>,
     request_id: HeaderValue,
-    route: Option<usize>,
     /// The HTTP status. For the proxy's own reply to a gRPC call it is not the status sent, which is always 200.
     status: Option<StatusCode>,
     /// Whether the status is the origin's rather than the proxy's own.
@@ -65,8 +69,9 @@ pub(super) struct Exchange {
     /// Whether it is the status of a configured reply of the route, which never counts as an error.
     is_of_route: bool,
     sent: u64,
-    /// Bytes that a tunnel has received from the client. `None`: it is not a tunnel.
-    received: Option<u64>,
+    /// Whether it is a tunnel, and the bytes that this has received from the client.
+    is_tunnel: bool,
+    received: u64,
     aborted_by: Option<AbortedBy>,
     log: Option<Box<LoggedFields>>,
     /// Whether the response has no body.
@@ -148,14 +153,14 @@ impl Exchange {
                 telemetry: Rc::clone(telemetry),
                 client: Rc::clone(client),
                 started,
-                time: OnceCell::new(),
+                time: Cell::new(NOT_READ),
                 request_id,
-                route: None,
                 status: None,
                 is_from_origin: false,
                 is_of_route: false,
                 sent: 0,
-                received: None,
+                is_tunnel: false,
+                received: 0,
                 aborted_by: None,
                 log,
                 is_head: request.method == Method::HEAD,
@@ -180,7 +185,10 @@ impl Exchange {
 
     /// When the request was received, in microseconds since the Unix epoch.
     pub(super) fn time(&self) -> i64 {
-        *self.time.get_or_init(|| self.telemetry.wall_time(self.started))
+        if self.time.get() == NOT_READ {
+            self.time.set(self.telemetry.wall_time(self.started));
+        }
+        self.time.get()
     }
 
     /// Sets the client's address.
@@ -246,9 +254,13 @@ impl Exchange {
         }
     }
 
+    /// The index of the request's route; `None`: it has matched none, or none yet.
+    fn route(&self) -> Option<usize> {
+        self.owner.route.map(|route| route as usize)
+    }
+
     /// Sets the request's route, by its index.
     pub(super) fn set_route(&mut self, route: usize) {
-        self.route = Some(route);
         self.owner.route = u32::try_from(route).ok();
     }
 
@@ -302,7 +314,7 @@ impl Exchange {
 
     /// Counts bytes that a tunnel has received from the client.
     pub(super) fn add_received(&mut self, bytes: u64) {
-        self.received = Some(self.received.unwrap_or(0) + bytes);
+        self.received += bytes;
         self.client.meter().add_received(bytes);
     }
 
@@ -375,11 +387,11 @@ impl Exchange {
         self.complete_head(head);
         // An HTTP/2 client gets another status.
         self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
-        self.received = Some(0);
+        self.is_tunnel = true;
         let elapsed = self.client.timer().now().saturating_duration_since(self.started);
         let metrics = &self.telemetry.metrics;
-        metrics.request(self.route, StatusCode::SWITCHING_PROTOCOLS, elapsed);
-        metrics.tunnel_opened(self.route);
+        metrics.request(self.route(), StatusCode::SWITCHING_PROTOCOLS, elapsed);
+        metrics.tunnel_opened(self.route());
         self.client.meter().begin_response(|| false);
         self.client.timer().enter(Phase::Tunnel, idle_timeout);
     }
@@ -499,7 +511,7 @@ impl Exchange {
     }
 
     fn route_name(&self) -> Option<&str> {
-        self.telemetry.routes.get(self.route?).map(String::as_str)
+        self.telemetry.routes.get(self.route()?).map(String::as_str)
     }
 
     fn policy_name(&self, index: Option<usize>) -> Option<&str> {
@@ -527,7 +539,7 @@ impl Exchange {
             grpc_status: self.grpc_status(),
             aborted_by: if self.status.is_none() { Some(AbortedBy::Client) } else { self.aborted_by },
             bytes: self.sent,
-            received: self.received,
+            received: self.is_tunnel.then_some(self.received),
             elapsed,
             route: self.route_name(),
             upstream: log.upstream.as_deref(),
@@ -616,7 +628,7 @@ impl Exchange {
                 true => ServerErrorSource::Origin,
                 false => ServerErrorSource::from_proxy(status),
             };
-            self.telemetry.metrics.server_error(self.route, source);
+            self.telemetry.metrics.server_error(self.route(), source);
         }
         let refusal = match self.verdict.verdict() {
             Some(LogVerdict::Forbidden) => Some(Refusal::Address),
@@ -675,20 +687,20 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let timer = self.client.timer();
-        let is_tunnel = self.received.is_some();
+        let is_tunnel = self.is_tunnel;
         let now = if is_tunnel { Instant::now() } else { timer.now() };
         let elapsed = now.saturating_duration_since(self.started);
         let status = self.status.unwrap_or(client_closed_request());
         if is_tunnel {
-            self.telemetry.metrics.tunnel_closed(self.route);
+            self.telemetry.metrics.tunnel_closed(self.route());
             if let Some(reservation) = &self.reservation {
                 reservation.tunnel_closed(self.sent);
             }
         } else {
-            self.telemetry.metrics.request(self.route, status, elapsed);
+            self.telemetry.metrics.request(self.route(), status, elapsed);
         }
         if matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned)) {
-            self.telemetry.metrics.denied(self.route);
+            self.telemetry.metrics.denied(self.route());
         } else if status.is_client_error() || status.is_server_error() {
             self.count_error(status);
         }

@@ -7,9 +7,9 @@ use crate::telemetry::{access_log::LogVerdict, metrics::SourceLabel};
 pub(super) struct RequestVerdict {
     verdict: Option<LogVerdict>,
     /// The index of the policy that denied the request. Ban rules' indexes follow the policies'.
-    denied_by: Option<usize>,
+    denied_by: Option<u32>,
     /// The index of the shadow policy that would have denied it.
-    shadow_denied_by: Option<usize>,
+    shadow_denied_by: Option<u32>,
     source: Option<SourceLabel>,
     /// Milliseconds.
     delay: u32,
@@ -19,17 +19,17 @@ pub(super) struct RequestVerdict {
 impl RequestVerdict {
     /// A policy denied it.
     pub(super) fn deny(&mut self, policy: usize) {
-        (self.verdict, self.denied_by) = (Some(LogVerdict::Denied), Some(policy));
+        (self.verdict, self.denied_by) = (Some(LogVerdict::Denied), Some(policy as u32));
     }
 
     /// A ban denied it. `rule`: its index, after the policies'.
     pub(super) fn ban(&mut self, rule: usize) {
-        (self.verdict, self.denied_by) = (Some(LogVerdict::Banned), Some(rule));
+        (self.verdict, self.denied_by) = (Some(LogVerdict::Banned), Some(rule as u32));
     }
 
     /// `deny` or `allow` refuses its address. `setting`: its index, after the policies' and bans'.
     pub(super) fn forbid(&mut self, setting: usize) {
-        (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting));
+        (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting as u32));
     }
 
     /// It lacks a valid credential. `is_known`: it has one that is not valid any more, or not here.
@@ -39,7 +39,7 @@ impl RequestVerdict {
 
     /// A shadow policy would have denied it.
     pub(super) fn deny_in_shadow(&mut self, policy: usize) {
-        self.shadow_denied_by = Some(policy);
+        self.shadow_denied_by = Some(policy as u32);
         if matches!(self.verdict, None | Some(LogVerdict::Allowed)) {
             self.verdict = Some(LogVerdict::ShadowDenied);
         }
@@ -76,11 +76,11 @@ impl RequestVerdict {
 
     /// The index of the policy that determined the verdict.
     pub(super) fn policy(&self) -> Option<usize> {
-        self.denied_by.or(self.shadow_denied_by)
+        self.denied_by.or(self.shadow_denied_by).map(|policy| policy as usize)
     }
 
     pub(super) fn shadow_policy(&self) -> Option<usize> {
-        self.shadow_denied_by
+        self.shadow_denied_by.map(|policy| policy as usize)
     }
 
     /// How long it waited for its slot, in milliseconds.
