@@ -65,10 +65,12 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
             identifier: &identifier,
             user: Some(&user),
             is_user_verified: false,
+            is_customer: false,
             now,
             until: now + 60_000_000,
         };
-        let line = || RequestLine { is_safe: true, path: "/orders", query: None };
+        let line =
+            || RequestLine { is_safe: true, path: "/orders", query: None, headers: None, is_logged: false };
         recorder.record(&denial, line, || {
             let user = Some(user.as_str().into());
             Arc::new(Entry { time: now, user, method: http::Method::GET, path: "/orders".into() })

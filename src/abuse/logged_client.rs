@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::{
     hint::{self, Behind, Hint},
-    traffic::{RequestLine, Traffic},
+    traffic::{People, RequestLine, Traffic},
 };
 
 /// Paths that are kept to name the one that is requested most.
@@ -43,6 +43,7 @@ impl LoggedClient {
         }
         self.traffic.add_line(line, 1);
         self.traffic.add_second(u32::try_from(time / 1_000_000).unwrap_or(0));
+        self.traffic.add_time(time);
         user.into_iter().for_each(|hash| self.users.insert_hash(hash));
         agent.into_iter().for_each(|hash| self.agents.insert_hash(hash));
         if self.paths.len() < PATHS {
@@ -77,7 +78,14 @@ impl LoggedClient {
         };
         let top = self.traffic.top_path().map(|(hash, _)| hash);
         let path = self.paths.iter().find(|(hash, _)| Some(*hash) == top).map(|(_, path)| path.as_str());
-        (hint, hint::reasons(hint, behind, &self.traffic, path))
+        let lacks = match self.traffic.people().map_or((0, 0), People::counts) {
+            // Of a few requests, hardly anything could be told.
+            _ if hint != Hint::Unknown || self.traffic.requests() < 20 => "",
+            (0, 0) => "; the log has neither User-Agents nor cookies, which would tell people from a script",
+            (_, 0) => "; the log has no cookies, which would tell people from a script",
+            _ => "",
+        };
+        (hint, hint::reasons(hint, behind, &self.traffic, path) + lacks)
     }
 }
 
@@ -85,7 +93,8 @@ impl LoggedClient {
 mod tests {
     use super::*;
 
-    const LOGIN: RequestLine<'_> = RequestLine { is_safe: false, path: "/login", query: None };
+    const LOGIN: RequestLine<'_> =
+        RequestLine { is_safe: false, path: "/login", query: None, headers: None, is_logged: false };
 
     #[test]
     fn failed_logins_of_one_client_are_password_guessing() {
@@ -104,7 +113,8 @@ mod tests {
         let mut client = LoggedClient::default();
         for nth in 0..200 {
             let path = format!("/{nth}");
-            let line = RequestLine { is_safe: true, path: &path, query: None };
+            let line =
+                RequestLine { is_safe: true, path: &path, query: None, headers: None, is_logged: false };
             let status = (nth % 4 != 0).then_some(StatusCode::OK);
             client.add(&line, nth as i64 * 2_000_000, status, (Some(xxh(nth % 20)), Some(7)));
         }

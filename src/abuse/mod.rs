@@ -13,6 +13,7 @@ mod audit_log;
 pub mod bans;
 mod clients;
 mod hint;
+mod incidents;
 mod logged_client;
 mod names;
 mod outbox;
@@ -28,13 +29,17 @@ pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
     ClientRegistry, DeniedAddress, DeniedCounts, DenyingLimit, EvidenceUsage, Expiry, LimitedClient,
-    PageScan, PeerView, PendingClient, PendingUpdate, RequestRecord, SHARED_CLIENTS, SharedClient,
-    SharedCounts, SharedEvidence, SharedUnblock, Sort, TrafficCounts, USER_ADDRESSES, Unblock, UserAddresses,
-    UserDenialCounts, UserDenials, UserSample, incarnation,
+    PageScan, PeerView, PendingClient, PendingUpdate, RecordedRoute, RequestRecord, SHARED_CLIENTS,
+    SharedClient, SharedCounts, SharedEvidence, SharedUnblock, Sort, TrafficCounts, USER_ADDRESSES, Unblock,
+    UserAddresses, UserDenialCounts, UserDenials, UserSample, incarnation,
 };
 pub use hint::Hint;
+pub use incidents::{
+    Cause, CauseCounts, ClientCounts, Credential, Finding, Incident, IncidentKind, Incidents, KeptIncident,
+    Member, Minute, Mute, SlotCounts, WrittenIncident,
+};
 pub use logged_client::LoggedClient;
 pub use names::{UserNaming, is_pseudonym, is_shortened, shorten_name};
 pub use outbox::Pending;
 pub use recording::{Collector, DenialReport, ObservedResponse, Recorder};
-pub use traffic::{RequestLine, TrafficHistory};
+pub use traffic::{RequestLine, Signs, TrafficHistory, is_refusal};

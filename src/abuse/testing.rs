@@ -20,7 +20,8 @@ use crate::{
 /// Microseconds.
 pub(super) const SECOND: i64 = 1_000_000;
 /// The first line of the requests that [`entry`] describes.
-pub(crate) const LINE: RequestLine<'_> = RequestLine { is_safe: true, path: "/a", query: None };
+pub(crate) const LINE: RequestLine<'_> =
+    RequestLine { is_safe: true, path: "/a", query: None, headers: None, is_logged: false };
 
 /// A request of `user` at `time`.
 pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
@@ -82,6 +83,7 @@ pub(super) fn tally(identifier: &str, now: i64, until: i64) -> DenialTally {
         identifier,
         user: None,
         is_user_verified: false,
+        is_customer: false,
         now,
         until,
     };

@@ -129,11 +129,7 @@ pub(super) async fn create(
     JsonBody(new): JsonBody<dto::NewBan>,
 ) -> Result<(StatusCode, Json<dto::Banned>), Problem> {
     let key = parse_key(&context, &new.key)?;
-    let duration =
-        time::parse_duration(&new.lasts).filter(|lasts| DURATIONS.contains(lasts)).ok_or_else(|| {
-            let text = new.lasts.escape_debug();
-            Problem::bad_request(format!("for must be a duration from 1s to 366d, not {text}"))
-        })?;
+    let duration = duration(&new.lasts)?;
     let reason = new.reason;
     checked_reason(&reason)?;
     if !new.force && new.key.strip_prefix("user:").is_some_and(abuse::is_shortened) {
@@ -160,6 +156,13 @@ pub(super) async fn create(
     let status = if replaced { StatusCode::OK } else { StatusCode::CREATED };
     let shared = is_sent(&context).await;
     Ok((status, Json(dto::Banned { ban: dto::Ban::from(&*ban), shared })))
+}
+
+/// Parses how long a ban is to last, in microseconds.
+pub(super) fn duration(text: &str) -> Result<i64, Problem> {
+    let duration = time::parse_duration(text).filter(|lasts| DURATIONS.contains(lasts));
+    let malformed = || format!("for must be a duration from 1s to 366d, not {}", text.escape_debug());
+    duration.ok_or_else(|| Problem::bad_request(malformed()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

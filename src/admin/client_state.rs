@@ -59,6 +59,7 @@ impl dto::BlockedAddress {
             distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
             hint: client.hint.name().to_owned(),
             hint_reason: client.reasons.clone(),
+            hint_advice: client.hint.advice().map(str::to_owned),
         }
     }
 }

@@ -29,14 +29,14 @@ use super::{
 use crate::{
     abuse::{self, bans::BanTable},
     limit::Clock,
-    telemetry::{Event, EventDelivery, Subscription, time::rfc3339},
+    telemetry::{Event, EventDelivery, IncidentAct, IncidentNews, Subscription, time::rfc3339},
 };
 
 /// Time without an event after which a comment is sent, so that no proxy on the way closes the connection as idle.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Streams server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `drained`, `undrained`, `reloaded`,
-/// `not_reloaded`, `health`, `endpoints`, `warning`, and every two seconds the current rates as `tick`. A client that
+/// `not_reloaded`, `health`, `endpoints`, `warning`, `incident`, `incident_act`, and every two seconds the current rates as `tick`. A client that
 /// reads too slowly gets the number of events that it missed as `missed`.
 #[utoipa::path(
     get,
@@ -183,6 +183,17 @@ pub(super) fn event_data(event: &Event, bans: &BanTable) -> Value {
             "removed": change.removed,
             "first_added": change.first_added,
         }),
+        Event::Incident(IncidentNews { id, kind, is_attack, text, start, is_over }) => json!({
+            "id": id,
+            "kind": kind,
+            "attack": is_attack,
+            "text": text,
+            "start": rfc3339(*start),
+            "over": is_over,
+        }),
+        Event::IncidentAct(IncidentAct { id, act, addresses, by }) => {
+            json!({"id": id, "act": act, "addresses": addresses, "by": by})
+        }
         Event::Warning { text, is_raised } => json!({"text": text, "raised": is_raised}),
     }
 }

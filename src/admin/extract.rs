@@ -93,6 +93,18 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
     }
 }
 
+/// The ID of the incident in the path.
+pub(super) struct IncidentParam(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for IncidentParam {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Self(text)).map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
 /// The customer in the path, by name.
 pub(super) struct CustomerParam(pub(super) String);
 

@@ -26,6 +26,7 @@ mod extract;
 mod health;
 mod held_limits;
 mod history;
+mod incidents;
 mod key_changes;
 mod keys;
 mod limit_key;

@@ -17,8 +17,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     alerts, audit, auth, bans, blocked, configuration, context::HandlerContext, customers, drains, events,
-    evidence, explain, health, history, keys, limits, openapi::ApiDoc, page, peaks, problem::Problem, reload,
-    status, unblock, upstreams, users,
+    evidence, explain, health, history, incidents, keys, limits, openapi::ApiDoc, page, peaks,
+    problem::Problem, reload, status, unblock, upstreams, users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {
@@ -55,6 +55,13 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(history::why))
         .routes(routes!(alerts::list))
         .routes(routes!(alerts::test))
+        .routes(routes!(incidents::list))
+        .routes(routes!(incidents::show))
+        .routes(routes!(incidents::members))
+        .routes(routes!(incidents::ban))
+        .routes(routes!(incidents::unblock))
+        .routes(routes!(incidents::acknowledge))
+        .routes(routes!(incidents::mute))
         .split_for_parts();
     // Serialized once: the router is copied for each connection.
     let described = described.to_json().map(Bytes::from).map_err(|error| {

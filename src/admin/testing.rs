@@ -318,6 +318,7 @@ impl Harness {
             identifier,
             user,
             is_user_verified: false,
+            is_customer: false,
             now,
             until: now + 60_000_000,
         };

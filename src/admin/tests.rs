@@ -44,7 +44,7 @@ fn evidence_names_everyone_behind_the_address() {
             "denied": 2,
             "distinct_users": 3,
             "hint": "unknown",
-            "hint_reason": "3 users, 2 requests, to one URL",
+            "hint_reason": "3 users, 2 requests, to one URL", "hint_advice": null,
             "records": [
                 record("2026-07-03T12:00:00.000Z", "acme", "per-ip"),
                 record("2026-07-03T11:59:59.500Z", "acme", "per-user"),

@@ -12,7 +12,7 @@ use super::{
     difference::{Difference, lacks_key_store},
     generation::Generation,
     running::App,
-    shared::{Shared, ban_names},
+    shared::{Shared, ban_names, recorded_routes},
     workers::WorkerThreads,
 };
 use crate::{
@@ -180,6 +180,7 @@ impl Reloader {
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),
+            &recorded_routes(config),
             UserNaming::new(&config.abuse),
             config.abuse.retain,
         );

@@ -5,13 +5,13 @@ use std::{io, sync::Arc};
 use super::generation::Generation;
 use crate::{
     abuse::{
-        AuditEntry, AuditLog, ClientRegistry, UserNaming,
+        AuditEntry, AuditLog, ClientRegistry, RecordedRoute, UserNaming,
         bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
     alerts::Alerts,
     api_keys::ApiKeys,
-    config::model::Config,
+    config::model::{Config, CountedResponses, Route, RoutePolicy},
     history::{History, NewEvent},
     limit::{Clock, Policy, WallClock},
     memory_budget::{MemoryBudgets, format_bytes},
@@ -152,6 +152,15 @@ fn kept_event(event: &Event) -> Option<(&'static str, String, String)> {
             let detail = format!("{} now, {} added, {} removed", change.count, change.added, change.removed);
             Some(("endpoints", format!("upstream {} {}", change.upstream, change.source), detail))
         }
+        Event::Incident(incident) => {
+            let action = match (incident.is_attack, incident.is_over) {
+                (true, false) => "attack",
+                (true, true) => "attack_over",
+                (false, false) => "refusals",
+                (false, true) => "refusals_over",
+            };
+            Some((action, format!("incident {}", incident.id), incident.text.clone()))
+        }
         Event::Warning { text, is_raised } => {
             let action = if *is_raised { "warning" } else { "warning_over" };
             Some((action, String::new(), text.clone()))
@@ -173,6 +182,12 @@ fn announce_budgets(budgets: &MemoryBudgets) {
 }
 
 fn watch_evidence(registry: &Arc<ClientRegistry>, metrics: &Metrics) {
+    let incidents = Arc::downgrade(registry);
+    metrics.incidents.watch(move || {
+        let registry = incidents.upgrade();
+        let open = registry.map(|registry| registry.incidents().open_by_kind(WallClock.now()));
+        open.into_iter().flatten().map(|(kind, open)| (kind.name(), open)).collect()
+    });
     // Weak, because the registry has a reference to the metrics.
     let registry = Arc::downgrade(registry);
     metrics.evidence.watch(move || {
@@ -185,9 +200,25 @@ fn watch_evidence(registry: &Arc<ClientRegistry>, metrics: &Metrics) {
     });
 }
 
+/// The routes, in the order of their indexes in records.
+pub(super) fn recorded_routes(config: &Config) -> Vec<RecordedRoute> {
+    let guards_logins = |policy: &RoutePolicy| {
+        let Some(policy) = config.policies.get(policy.policy) else { return false };
+        let counts =
+            |count: &CountedResponses| [401, 403].iter().any(|status| count.statuses.contains(*status));
+        policy.count.as_ref().is_some_and(counts) || policy.value.is_some()
+    };
+    let route = |route: &Route| RecordedRoute {
+        name: route.name.as_str().into(),
+        guards_logins: route.policies.iter().any(guards_logins),
+    };
+    config.routes.iter().map(route).collect()
+}
+
 /// Creates the registry of limited clients.
 fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events: &Events) -> ClientRegistry {
     let registry = ClientRegistry::new(policies, config.abuse.retain, Arc::clone(metrics))
+        .with_routes(&recorded_routes(config))
         .with_naming(UserNaming::new(&config.abuse))
         .with_events(events.clone());
     if config.store.redis.is_some() { registry } else { registry.without_peers() }

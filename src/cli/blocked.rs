@@ -142,6 +142,9 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         printable(&address.policies.join(", ")),
         address.distinct_users,
     );
+    if let Some(advice) = &address.hint_advice {
+        text += &format!("\n{}\n", printable(advice));
+    }
     if !bans.is_empty() {
         text += &format!("\n{}", bans::table_of(bans, now));
     }

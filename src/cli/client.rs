@@ -181,6 +181,15 @@ fn send_and_show<T: DeserializeOwned>(
     Ok(text)
 }
 
+/// Sends a request for `target` and returns the response as it is.
+pub(super) fn text(options: &Options, target: &str) -> Result<String, AdminError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let body = runtime.block_on(with_timeout(options, TIMEOUT, async {
+        AdminConnection::open(options).await?.send(Method::GET, target, Bytes::new()).await
+    }))?;
+    String::from_utf8(body.into()).map_err(|error| unexpected(&options.admin, &error))
+}
+
 /// Prints the text or the error and returns the exit code.
 pub(super) fn print_result(result: Result<String, AdminError>) -> ExitCode {
     match result {

@@ -14,8 +14,8 @@ use clap::{
 
 use super::{
     alerts, audit, bans, blocked, check, completions, config_file::ConfigFile, convert, customers, demo,
-    drains, events, explain, explain_setting, history, keys, limits, man, policies, reload, replay, run,
-    schema, status, suggest, terminal, top, unblock, upstreams, usage, user, why,
+    drains, events, explain, explain_setting, history, incidents, keys, limits, man, policies, reload,
+    replay, run, schema, status, suggest, terminal, top, unblock, upstreams, usage, user, why,
 };
 
 /// A reverse proxy with built-in rate limiting.
@@ -88,6 +88,8 @@ enum Command {
     Why(why::Args),
     /// List the messages to webhooks that a share of a limit is used, or test the webhooks
     Alerts(alerts::Args),
+    /// List attacks and refusals of many clients, show one, or act on it
+    Incidents(incidents::Args),
     /// Back up the history
     History(history::Args),
     /// List who changed what, and when
@@ -138,6 +140,7 @@ pub fn main() -> ExitCode {
         Command::Usage(args) => usage::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Alerts(args) => alerts::run(&args),
+        Command::Incidents(args) => incidents::run(&args),
         Command::History(args) => history::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Events(args) => events::run(&args),

@@ -21,6 +21,7 @@ mod failure;
 mod format;
 mod handover;
 mod history;
+mod incidents;
 mod keys;
 mod limits;
 mod logs;

@@ -8,6 +8,7 @@ mod audit_log;
 mod bans;
 mod drains;
 mod heartbeat;
+mod incidents;
 mod instance_count;
 mod introduction;
 mod lost_nodes;

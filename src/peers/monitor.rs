@@ -23,6 +23,7 @@ use super::{
     bans::{self, BanSync},
     drains::{self, SharedDrains},
     heartbeat::{self, Heartbeat},
+    incidents::SharedIncidents,
     introduction::Peers,
     lost_nodes::LostNodes,
     monitor_config::MonitorConfig,
@@ -281,6 +282,7 @@ async fn sync_loop(
     };
     let probes = Probes::new(config, Heartbeat::new(config, peers), scripts());
     let audit_log = SharedAuditLog::new(&prefix);
+    let shared_incidents = SharedIncidents::new(config, &prefix);
     let (bans_sent, is_sent) = watch::channel(false);
     let share = async {
         let bans = async {
@@ -295,7 +297,8 @@ async fn sync_loop(
             }
         };
         let uses = share_uses(config, &key_table, &probes, &stopped);
-        tokio::join!(publish_records(config, &probes, &stopped), bans, keys, uses, audit);
+        let incidents = shared_incidents.run(&probes, &stopped);
+        tokio::join!(publish_records(config, &probes, &stopped), bans, keys, uses, audit, incidents);
     };
     let mut ends = stopped.clone();
     let time_is_up = async move {

@@ -246,6 +246,9 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
             (RefusedBy::Access { denial, .. }, _) => {
                 let by = if denial.setting() == "deny" { DeniedBy::Deny } else { DeniedBy::Allow };
                 self.keep_denial(by, StatusCode::FORBIDDEN, context);
+                if let Some(context) = context {
+                    self.record_own_refusal(context, StatusCode::FORBIDDEN, false);
+                }
                 let names = &worker.telemetry.policies;
                 let setting = names.iter().rposition(|name| name == denial.setting());
                 self.exchange.verdict.forbid(setting.unwrap_or(names.len()));
@@ -276,9 +279,8 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
                     self.exchange.count_refusal(refusal);
                 }
                 self.keep_denial(DeniedBy::Credential, StatusCode::UNAUTHORIZED, Some(context));
-                if fault.is_guess() {
-                    let is_safe = context.request().method.is_safe();
-                    self.record_response(context.found, is_safe, StatusCode::UNAUTHORIZED);
+                if !matches!(fault, CredentialFault::NotLoaded) {
+                    self.record_own_refusal(context, StatusCode::UNAUTHORIZED, fault.is_guess());
                 }
             }
             _ => {}

@@ -71,14 +71,15 @@ impl<'d, 'r, 'a> DenialRecord<'d, 'r, 'a> {
         identifier: &'s str,
         retry_after: Option<i64>,
     ) -> DenialReport<'s> {
-        let now = self.exchange.time();
+        let (now, identity) = (self.exchange.time(), &self.context.found.identity);
         let until = now.saturating_add(retry_after.unwrap_or(0));
         DenialReport {
             address: self.context.attributes().address.address(),
             policy,
             identifier,
             user: self.user.as_deref(),
-            is_user_verified: self.context.found.identity.is_verified,
+            is_user_verified: identity.is_verified,
+            is_customer: identity.is_verified || identity.valid_key().is_some(),
             now,
             until,
         }

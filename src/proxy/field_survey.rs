@@ -6,7 +6,7 @@ use super::claims::ClaimFields;
 
 /// Kinds of fields that a proxy has to handle.
 #[derive(Debug, Clone, Copy)]
-#[repr(u8)]
+#[repr(u16)]
 pub(super) enum FieldKind {
     /// `Connection` with only `keep-alive` or `close`: it names no field.
     PlainConnection = 1,
@@ -22,12 +22,17 @@ pub(super) enum FieldKind {
     Claim = 1 << 5,
     /// Such a field in another spelling than trusted peers use.
     MisspelledClaim = 1 << 6,
+    /// `Authorization: Basic`.
+    Basic = 1 << 7,
+    /// Any other `Authorization`.
+    Token = 1 << 8,
+    Cookie = 1 << 9,
 }
 
 /// The kinds of fields in a head. Most heads have none: one pass over the names of all fields is faster than a
 /// look-up per kind.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FieldSurvey(u8);
+pub struct FieldSurvey(u16);
 
 impl FieldSurvey {
     /// Surveys a head. `claims`: the fields that a request must not claim.
@@ -51,6 +56,12 @@ impl FieldSurvey {
                     survey.add(FieldKind::HopByHop);
                 }
                 header::EXPECT => survey.add(FieldKind::Expect),
+                header::COOKIE => survey.add(FieldKind::Cookie),
+                header::AUTHORIZATION => {
+                    let scheme = value.as_bytes().get(..6);
+                    let is_basic = scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "));
+                    survey.add(if is_basic { FieldKind::Basic } else { FieldKind::Token });
+                }
                 _ if hop_by_hop(name).is_some() => survey.add(FieldKind::HopByHop),
                 _ => {
                     let name = name.as_str();
@@ -68,11 +79,11 @@ impl FieldSurvey {
 
     /// Whether the head has a field of this kind.
     pub(super) fn has(self, kind: FieldKind) -> bool {
-        self.0 & kind as u8 != 0
+        self.0 & kind as u16 != 0
     }
 
     fn add(&mut self, kind: FieldKind) {
-        self.0 |= kind as u8;
+        self.0 |= kind as u16;
     }
 }
 

@@ -120,7 +120,15 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     /// The method and the URL, for the traffic records.
     pub fn request_line(&self) -> RequestLine<'a> {
         let target = &self.found.target;
-        RequestLine { is_safe: self.request().method.is_safe(), path: target.path(), query: target.query() }
+        let request = self.request();
+        RequestLine {
+            is_safe: request.method.is_safe(),
+            path: target.path(),
+            query: target.query(),
+            headers: Some(&request.headers),
+            // Bans are not known for the time of a logged request.
+            is_logged: self.facts.bans.is_none(),
+        }
     }
 
     /// The user in the form that may be stored: of the request, or else the name in its login form, which nobody has verified.

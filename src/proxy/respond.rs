@@ -2,18 +2,19 @@
 
 use std::rc::Rc;
 
-use http::{HeaderMap, Response, StatusCode, Version, request, response};
+use http::{HeaderMap, Method, Response, StatusCode, Version, request, response};
 use tokio::task::yield_now;
 
 use super::{
     client_request::ClientRequest,
     cost_meter::CostMeter,
     exchange::Exchange,
+    field_survey::{FieldKind, FieldSurvey},
     refused_body::discard,
     reply::Reply,
     request_body::{BodyFault, BodyProgress},
     request_buffering::ReceivedBody,
-    request_context::FoundRoute,
+    request_context::{FoundRoute, RequestContext},
     reservation,
     response_body::{BodySource, ResponseBody},
     route_reply::{LocalReply, ReplyOrigin},
@@ -21,11 +22,19 @@ use super::{
     upstream_response::UpstreamResponse,
 };
 use crate::{
-    abuse::{self, ObservedResponse, RequestLine},
-    config::model::Route,
+    abuse::{self, Credential, ObservedResponse, RequestLine, Signs, is_refusal},
     limit::{GrpcOutcome, ResponseStatus},
+    request_values::FoundValues,
     telemetry::metrics::Refusal,
 };
+
+/// What records of a response need of the head of its request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentHead {
+    survey: FieldSurvey,
+    /// Of a client that was limited or refused recently.
+    signs: Option<Signs>,
+}
 
 impl Exchange {
     /// Responds with this head and body.
@@ -68,33 +77,91 @@ impl<S> ClientRequest<'_, S> {
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
 
-    /// Notes the response, and records it if it tells something about a limited client.
+    /// What records of the response need of the request's head, which is sent to the upstream.
+    pub(super) fn sent_head(
+        &self,
+        request: &request::Parts,
+        survey: FieldSurvey,
+        found: &FoundRoute,
+    ) -> SentHead {
+        let address = self.worker.rules.identifying_address(found.client.ip);
+        let is_watched = self.worker.recorder.watches(address);
+        let signs = is_watched.then(|| Signs::of(&request.headers, found.target.path(), false));
+        SentHead { survey, signs }
+    }
+
+    /// Notes the response, and records it if it tells something about a client that was limited or refused.
     pub(super) fn responded(
         &mut self,
         forwarded: &UpstreamResponse,
-        route: &Route,
         found: &FoundRoute,
-        is_safe: bool,
+        method: &Method,
+        head: SentHead,
     ) {
         let status = forwarded.response.status();
         self.exchange.forward_responded(&forwarded.host.endpoint, status);
-        if !route.policies.is_empty() {
-            self.record_response(found, is_safe, status);
+        if is_refusal(status) || head.signs.is_some() {
+            self.record_response(found, method, head, status, true);
         }
     }
 
-    /// Records a response if it tells something about its client.
-    #[inline]
-    pub(super) fn record_response(&self, found: &FoundRoute, is_safe: bool, status: StatusCode) {
+    /// Records that Tollgate itself refuses a request. `is_guess`: its credential is wrong.
+    pub(super) fn record_own_refusal(
+        &self,
+        context: &RequestContext<'_, '_>,
+        status: StatusCode,
+        is_guess: bool,
+    ) {
+        let request = context.request();
+        let signs = Some(Signs::of(&request.headers, context.found.target.path(), false));
+        let head = SentHead { survey: context.facts.survey, signs };
+        self.record_response(context.found, &request.method, head, status, is_guess);
+    }
+
+    /// Records a response for incidents; and for hints, if a policy may limit its client. `is_of_client`: what the client sent decided on
+    /// the status, and not a rule of ours.
+    #[inline(never)]
+    fn record_response(
+        &self,
+        found: &FoundRoute,
+        method: &Method,
+        head: SentHead,
+        status: StatusCode,
+        is_of_client: bool,
+    ) {
         let Self { worker, exchange, .. } = self;
+        let FoundRoute { identity, target, route, .. } = found;
         let address = worker.rules.identifying_address(found.client.ip);
-        if worker.recorder.wants_response(address, status) {
-            worker.recorder.record_response(&ObservedResponse {
-                client: abuse::masked(address, worker.config().client_address.ipv6_prefix),
-                request: RequestLine { is_safe, path: found.target.path(), query: found.target.query() },
-                status,
-                now: exchange.time(),
-            });
+        let has = |kind| head.survey.has(kind);
+        let credential = match () {
+            () if has(FieldKind::Basic) => Credential::Basic,
+            () if has(FieldKind::Token) || identity.key.is_some() => Credential::Token,
+            () if has(FieldKind::Cookie) => Credential::Cookie,
+            () => Credential::None,
+        };
+        let values = || found.values.get()?.iter().find_map(FoundValues::person);
+        let response = ObservedResponse {
+            client: abuse::masked(address, worker.config().client_address.ipv6_prefix),
+            route: *route,
+            method,
+            request: RequestLine {
+                is_safe: method.is_safe(),
+                path: target.path(),
+                query: target.query(),
+                headers: None,
+                is_logged: false,
+            },
+            signs: head.signs,
+            credential,
+            user: identity.user.as_deref().or_else(values),
+            may_be_attempt: is_of_client,
+            is_customer: identity.valid_key().is_some() || identity.is_verified,
+            status,
+            now: exchange.time(),
+        };
+        worker.recorder.note_response(&response);
+        if is_of_client && !worker.config().routes[*route].policies.is_empty() {
+            worker.recorder.record_response(&response);
         }
     }
 

@@ -100,7 +100,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let is_usage_unasked = matches!(body, ReceivedBody::Edited(_));
 
         // Forward the request, and wait for the head of the response.
-        let is_safe = request.method.is_safe();
+        let (method, sent_head) = (request.method.clone(), served.sent_head(&request, survey, &found));
         let sticky = StickyCookie::take(upstream, &client, &mut request.headers);
         let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
         let hinted = HintedRequest::new(route.early_hints, request.version, client.connection());
@@ -124,7 +124,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         }
 
         // Record the response, and refund the units that it does not cost.
-        served.responded(&forwarded, route, &found, is_safe);
+        served.responded(&forwarded, &found, &method, sent_head);
         served.settle(|| response_status(&forwarded.response)).await;
         if forwarded.meter(served.exchange.is_head()) {
             // Let the reservation's task ask the store first: the client's next request arrives later.

@@ -38,6 +38,33 @@ pub enum Event {
     Endpoints(EndpointsChange),
     /// A warning was raised or cleared.
     Warning { text: String, is_raised: bool },
+    /// Many clients do something together: an attack, or refusals.
+    Incident(IncidentNews),
+    /// An operator has banned or unblocked members of an incident.
+    IncidentAct(IncidentAct),
+}
+
+/// An incident that has begun, or is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncidentNews {
+    pub id: String,
+    pub kind: &'static str,
+    /// Whether somebody attacks.
+    pub is_attack: bool,
+    /// It in a sentence.
+    pub text: String,
+    pub start: i64,
+    pub is_over: bool,
+}
+
+/// What an operator has done to members of an incident.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncidentAct {
+    pub id: String,
+    /// `ban`, `unblock`
+    pub act: &'static str,
+    pub addresses: usize,
+    pub by: String,
 }
 
 /// The changes since the last event about the same name or file.
@@ -70,6 +97,8 @@ impl Event {
             Self::Health { .. } => "health",
             Self::Endpoints(_) => "endpoints",
             Self::Warning { .. } => "warning",
+            Self::Incident(_) => "incident",
+            Self::IncidentAct(_) => "incident_act",
         }
     }
 }

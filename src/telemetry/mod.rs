@@ -11,5 +11,5 @@ mod throttle;
 pub mod time;
 pub mod traces;
 
-pub use events::{EndpointsChange, Event, EventDelivery, Events, Subscription};
+pub use events::{EndpointsChange, Event, EventDelivery, Events, IncidentAct, IncidentNews, Subscription};
 pub use throttle::Throttle;

@@ -202,6 +202,22 @@ impl BanTable {
     /// Bans a key for an operator for `duration` microseconds, replacing its ban if there is one. Returns whether
     /// there was one.
     pub fn ban(&self, key: BannedKey, duration: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
+        let (ban, replaced) = self.enter(key, duration, reason, by);
+        self.announcements.publish_banned(&ban);
+        (ban, replaced)
+    }
+
+    /// Bans many keys, as [`BanTable::ban`] does one, but for those that are banned for longer. The caller announces it.
+    pub fn ban_all(&self, keys: impl Iterator<Item = BannedKey>, duration: i64, reason: &str, by: &str) {
+        let until = self.clock.now().saturating_add(duration);
+        for key in keys {
+            if !self.by_key(&key).iter().any(|ban| !ban.is_shadow && ban.until > until) {
+                self.enter(key, duration, reason.to_owned(), by.to_owned());
+            }
+        }
+    }
+
+    fn enter(&self, key: BannedKey, duration: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
         let since = self.clock.now();
         let until = since.saturating_add(duration);
         let ban = Arc::new(Ban { key, since, until, reason, by, level: 0, is_shadow: false });
@@ -215,7 +231,6 @@ impl BanTable {
         self.lifts.lock().note_ban(&ban.key, ban.since);
         self.queue_update(BanUpdate::Replace(Arc::clone(&ban)));
         self.announcements.record_manual();
-        self.announcements.publish_banned(&ban);
         (ban, replaced.is_some_and(|replaced| replaced.is_active(since)))
     }
 

@@ -198,6 +198,7 @@ impl DenialHistory {
         self.limits = Vec::new();
         self.policies.iter_mut().for_each(|(_, buffer)| *buffer = RecordBuffer::default());
         self.users.reduce_to_count();
+        self.traffic.set_people(None);
         self.bytes() < before
     }
 

@@ -27,6 +27,7 @@ pub use entry::{DenyingLimit, LimitedClient, RequestRecord};
 pub use instance_counts::{DeniedCounts, TrafficCounts, UserDenialCounts, UserDenials};
 pub use page::{ClientQuery, PageScan};
 pub use peer_sync::{PendingClient, SHARED_CLIENTS};
+pub use policies::RecordedRoute;
 pub use registry::{ClientRegistry, EvidenceUsage};
 pub use shared_client::{Expiry, SharedClient, SharedCounts, SharedEvidence, SharedUnblock, incarnation};
 pub use sort_index::{ClientPosition, Sort};

@@ -80,7 +80,7 @@ impl ClientRegistry {
     /// Acknowledges that these records were published, in this incarnation of the client.
     pub fn ack_client(&self, given: &PendingClient, incarnation: u32, now: i64) {
         let PendingClient { address, history, changes, users, .. } = given;
-        let (denied, traffic) = (history.denied, history.traffic.clone());
+        let (denied, traffic) = (history.denied, history.traffic.clone().without_people());
         let published = PublishedCounts { incarnation, denied, traffic };
         self.clients.lock().change(*address, |entry| {
             entry.publication.as_mut().map(|publication| publication.ack(*changes, users, published, now))
@@ -135,6 +135,7 @@ impl ClientRegistry {
             others.denied = denied;
             others.traffic = client.counts.traffic.of_others(instance).unwrap_or_default();
             others.traffic.advance(policies.period(now));
+            others.traffic.set_people(client.people_of_others(instance, policies.period(now)));
             others
         });
         // All instances have seen these users, this one among them.

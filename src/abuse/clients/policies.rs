@@ -26,6 +26,15 @@ pub(in crate::abuse) struct RecordPolicies {
     peers: Arc<RwLock<Bounds>>,
     /// Microseconds of a slice of `abuse.retain`.
     slice: i64,
+    routes: Arc<[RecordedRoute]>,
+}
+
+/// A route, as records know it.
+#[derive(Debug, Clone)]
+pub struct RecordedRoute {
+    pub name: Arc<str>,
+    /// Whether one of its policies counts failed logins: responses with 401 or 403, or different users.
+    pub guards_logins: bool,
 }
 
 impl RecordPolicies {
@@ -35,7 +44,12 @@ impl RecordPolicies {
             let bounds = RecordBounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
             (Arc::from(policy.name.as_str()), bounds)
         });
-        Self { known: known.collect(), peers: Arc::default(), slice: distinct_users::length(retain) }
+        Self {
+            known: known.collect(),
+            peers: Arc::default(),
+            slice: distinct_users::length(retain),
+            routes: Arc::default(),
+        }
     }
 
     /// The time slice in which users seen at this time are counted: the same on every instance.
@@ -59,8 +73,19 @@ impl RecordPolicies {
         self
     }
 
+    /// Adds the routes, in the order of their indexes.
+    pub(in crate::abuse) fn with_routes(mut self, routes: &[RecordedRoute]) -> Self {
+        self.routes = routes.into();
+        self
+    }
+
+    /// The route with this index.
+    pub(in crate::abuse) fn route(&self, index: usize) -> Option<&RecordedRoute> {
+        self.routes.get(index)
+    }
+
     /// The name of the policy with this index in a denial.
-    pub(super) fn name(&self, index: usize) -> Option<&Arc<str>> {
+    pub(in crate::abuse) fn name(&self, index: usize) -> Option<&Arc<str>> {
         self.known.get(index).map(|(name, _)| name)
     }
 

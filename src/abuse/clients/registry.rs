@@ -16,20 +16,21 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     super::{
-        UserNaming, address,
+        Hint, UserNaming, address,
+        incidents::{ClientCounts, Incidents, index_of},
         recording::{
-            denial::TickDenials,
-            masking::{AddressDenials, mask_denials},
+            denial::{DenialTally, TickDenials},
+            masking::{AddressDenials, DeniedUser, mask_denials},
             queue::QueuedBytes,
             response::ResponseTally,
         },
-        traffic::{Suspects, WatchedAddresses},
+        traffic::{Suspects, WatchedAddresses, value_hash},
     },
     ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses, UserDenials, active,
     entry::ClientEntry,
     event_throttle::EventThrottle,
     page,
-    policies::{RecordPolicies, micros},
+    policies::{RecordPolicies, RecordedRoute, micros},
     sort_index::Sort,
     table::ClientTable,
     unblock::Unblock,
@@ -58,6 +59,7 @@ pub struct ClientRegistry {
     event_throttle: Mutex<EventThrottle>,
     /// The addresses whose responses are recorded.
     pub(in crate::abuse) watched: Arc<WatchedAddresses>,
+    incidents: Incidents,
     /// Locked by the collector and the admin port.
     suspects: Mutex<SuspectTable>,
     /// The maximum number of bytes, including denials that wait to be merged.
@@ -111,6 +113,8 @@ impl ClientRegistry {
         let policies = Arc::new(RecordPolicies::new(policies, micros(retain)));
         let settings =
             RecordSettings { policies, names: Arc::new(UserNaming::default()), retain: micros(retain) };
+        let incidents = Incidents::new(Arc::clone(&metrics));
+        incidents.set_retain(micros(retain));
         Self {
             settings: RwLock::new(settings),
             metrics,
@@ -118,6 +122,7 @@ impl ClientRegistry {
             user_addresses: Mutex::new(UserAddressIndex::new()),
             event_throttle: Mutex::default(),
             watched: Arc::default(),
+            incidents,
             suspects: Mutex::new(SuspectTable { suspects: Suspects::new(usize::MAX), minute: 0 }),
             max_bytes: AtomicUsize::new(usize::MAX),
             user_bytes: AtomicUsize::new(0),
@@ -165,7 +170,10 @@ impl ClientRegistry {
 
     /// Bytes beside the clients.
     fn other_bytes(&self) -> usize {
-        self.user_bytes.load(Relaxed) + self.suspect_bytes.load(Relaxed) + self.queued.held()
+        self.user_bytes.load(Relaxed)
+            + self.suspect_bytes.load(Relaxed)
+            + self.queued.held()
+            + self.incidents.bytes()
     }
 
     /// Evicts clients and evidence beyond the budget. Returns the number of this instance's own clients that were
@@ -175,11 +183,20 @@ impl ClientRegistry {
         clients.evict_excess()
     }
 
-    /// Applies another configuration, like [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
-    /// [`ClientRegistry::with_naming`]. Records made under the last one keep its names.
-    pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: UserNaming, retain: Duration) {
+    /// Applies another configuration, like [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`],
+    /// [`ClientRegistry::with_routes`] and [`ClientRegistry::with_naming`]. Records made under the last one keep its names.
+    pub fn reconfigure(
+        &self,
+        policies: &[Policy],
+        denying: &[String],
+        routes: &[RecordedRoute],
+        names: UserNaming,
+        retain: Duration,
+    ) {
         let retain = micros(retain);
-        let policies = Arc::new(RecordPolicies::new(policies, retain).with_ban_names(denying));
+        self.incidents.set_retain(retain);
+        let policies = RecordPolicies::new(policies, retain).with_ban_names(denying).with_routes(routes);
+        let policies = Arc::new(policies);
         *self.settings.write() = RecordSettings { policies, names: Arc::new(names), retain };
     }
 
@@ -191,6 +208,7 @@ impl ClientRegistry {
 
     /// Publishes events about clients that are limited.
     pub fn with_events(self, events: Events) -> Self {
+        self.incidents.set_events(events.clone());
         Self { event_throttle: Mutex::new(EventThrottle::new(events)), ..self }
     }
 
@@ -225,15 +243,63 @@ impl ClientRegistry {
         self
     }
 
+    /// Adds the routes, in the order of their indexes.
+    #[must_use]
+    pub fn with_routes(self, routes: &[RecordedRoute]) -> Self {
+        {
+            let policies = &mut self.settings.write().policies;
+            *policies = Arc::new(RecordPolicies::clone(policies).with_routes(routes));
+        }
+        self
+    }
+
+    /// The incidents of all instances.
+    pub fn incidents(&self) -> &Incidents {
+        &self.incidents
+    }
+
+    /// What a listed client seems to be.
+    pub fn hint(&self, address: IpNet, now: i64) -> Option<Hint> {
+        let retain = self.retain();
+        let clients = self.clients.lock();
+        clients.get(address).filter(|entry| !expired(entry, retain, now)).map(ClientEntry::hint)
+    }
+
+    /// Whether a listed client was unblocked at this time or later, in microseconds since the Unix epoch.
+    pub fn is_unblocked_since(&self, address: IpNet, time: i64) -> bool {
+        let clients = self.clients.lock();
+        clients.get(address).and_then(ClientEntry::unblocked).is_some_and(|unblock| unblock.time >= time)
+    }
+
+    /// Looks for incidents. Returns whether there is anything to look at.
+    pub(in crate::abuse) fn look_for_incidents(&self, now: i64) -> bool {
+        if self.incidents.is_round_due(now) {
+            for chunk in self.incidents.denied_clients().chunks(CHUNK) {
+                let clients = self.clients.lock();
+                let hint = |client: &IpNet| Some((*client, index_of(clients.get(*client)?.hint())));
+                let hints: Vec<_> = chunk.iter().filter_map(hint).collect();
+                drop(clients);
+                self.incidents.set_hints(&hints);
+            }
+            self.incidents.round(now);
+        }
+        self.incidents.has_evidence()
+    }
+
     /// Merges the denials of a worker.
     pub(in crate::abuse) fn record(&self, batch: TickDenials, now: i64) {
         let (policies, retain) = (Arc::clone(&batch.policies), self.retain());
         let mut batch = batch;
         // First, so that a client that is refused and denied in the same tick counts as refused before.
         self.record_responses(&std::mem::take(&mut batch.responses), &policies, now);
+        batch.notes.refused_clients().for_each(|client| self.watched.add(client.addr()));
+        self.incidents.add_notes(std::mem::take(&mut batch.notes), &policies, now);
         let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
+        for AddressDenials { address, tally, users } in &tallies {
+            self.note_denials(*address, tally, users, &policies, now);
+        }
         let mut tallies = tallies.into_iter();
         while tallies.len() > 0 {
             let mut clients = self.clients.lock();
@@ -273,6 +339,37 @@ impl ClientRegistry {
             self.metrics.add_abuse_dropped(lost);
         }
         self.count_evicted(evicted);
+    }
+
+    /// Notes denials of an address for incidents. Those of customers are none.
+    fn note_denials(
+        &self,
+        address: IpNet,
+        tally: &DenialTally,
+        users: &[DeniedUser],
+        policies: &RecordPolicies,
+        now: i64,
+    ) {
+        let Some(limit) = tally.limits.first() else { return };
+        let Some(policy) = policies.name(limit.policy) else { return };
+        let is_of_address = limit.identifier.starts_with("ip:");
+        let is_of_key = ["customer:", "api_key:"].iter().any(|of| limit.identifier.starts_with(of));
+        let verified = users.iter().filter(|user| user.verified > 0);
+        if is_of_key {
+            self.incidents.add_customer(policy, value_hash(limit.identifier.as_bytes()), now);
+        } else if !is_of_address {
+            let hashes = verified.map(|user| (user.named.hash >> 32) as u32);
+            hashes.for_each(|hash| self.incidents.add_customer(policy, hash, now));
+        }
+        let second = |time: i64| u32::try_from(time.div_euclid(1_000_000)).unwrap_or(0);
+        let counts = ClientCounts {
+            denied: u32::try_from(tally.denied).unwrap_or(u32::MAX),
+            first: second(tally.first),
+            last: second(tally.last),
+            is_customer: tally.customers > 0,
+            ..ClientCounts::default()
+        };
+        self.incidents.add_denials(policy, address, &counts, now);
     }
 
     /// Adds responses to the limited clients, and remembers clients that may be limited soon.
@@ -493,7 +590,7 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.set_max_bytes(232_000);
+        registry.set_max_bytes(246_000);
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
             let known = registry.find(address::parse(&name(n)).unwrap(), 0);
@@ -511,7 +608,7 @@ mod tests {
         assert_eq!(records(0), Some((12, 6, 6)), "new denials are recorded");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.len_and_bytes().1 <= 232_000 && registry.clients.lock().add_up());
+        assert!(registry.len_and_bytes().1 <= 246_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
     }
 
@@ -625,7 +722,7 @@ mod tests {
         let registry = registry();
         let recorded = denied_once("203.0.113.7", 5);
         let other = Policy { name: "other".into(), ..policy() };
-        registry.reconfigure(&[other], &[], UserNaming::default(), Duration::from_secs(20));
+        registry.reconfigure(&[other], &[], &[], UserNaming::default(), Duration::from_secs(20));
         registry.record(recorded, 6);
         let address = address::parse("203.0.113.7").unwrap();
         let named = |now| registry.find(address, now).map(|(client, ..)| client.policies);

@@ -1,13 +1,13 @@
 //! The copy of a client that all instances share, in the form in which it is stored: each name and each path once.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use compact_str::CompactString;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::address,
+    super::{address, traffic::People},
     ClientRegistry, DeniedCounts, PendingClient, TrafficCounts, Unblock, UserSample,
     distinct_users::oldest_slice,
     history::{DenialHistory, HistoryLimit, LIMITS},
@@ -19,6 +19,8 @@ use crate::limit::algorithm::metadata_list::Entry;
 
 /// Bytes of a name, an identifier or a path. More than any instance writes.
 const MAX_TEXT_BYTES: usize = 1_024;
+/// Instances whose signs of people are kept.
+const PEOPLE: usize = 16;
 /// Microseconds that another instance's clock may be ahead of ours.
 const MAX_CLOCK_SKEW: i64 = 60_000_000;
 
@@ -31,6 +33,8 @@ pub struct SharedClient {
     /// Distinguishes this copy from a lost one, whose records have to be published again. 0 if an instance of an
     /// earlier version wrote it.
     pub incarnation: u32,
+    /// The signs of people that each instance has seen, and in which period. Empty if instances of an earlier version wrote it.
+    pub people: Vec<(u32, u32, People)>,
 }
 
 /// The counts of a client, kept as long as it is listed. Times are microseconds since the Unix epoch.
@@ -155,6 +159,15 @@ impl SharedEvidence {
 }
 
 impl SharedClient {
+    /// The signs of people that other instances have seen, in this period or in the last one.
+    pub(super) fn people_of_others(&self, instance: u32, period: u32) -> Option<People> {
+        let others = self.people.iter().filter(|(by, seen, _)| *by != instance && is_of_now(*seen, period));
+        others.map(|(.., people)| people.clone()).reduce(|mut all, people| {
+            all.merge(&people);
+            all
+        })
+    }
+
     /// Replaces the records by those of `history`, without its counts.
     fn set_records(&mut self, history: &DenialHistory, policies: &RecordPolicies) {
         let before_last = |time: i64| history.last.saturating_sub(time);
@@ -271,6 +284,19 @@ fn to_usize(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
+/// Whether signs that were seen in the period `seen` still count.
+fn is_of_now(seen: u32, period: u32) -> bool {
+    seen.abs_diff(period) <= 1
+}
+
+/// Replaces what this instance has reported. Of too many, those who have seen the least are left out.
+fn report_people(people: &mut Vec<(u32, u32, People)>, instance: u32, period: u32, own: Option<People>) {
+    people.retain(|(by, seen, _)| *by != instance && is_of_now(*seen, period));
+    people.extend(own.map(|own| (instance, period, own)));
+    people.sort_unstable_by_key(|(by, _, people)| (Reverse(people.heads()), *by));
+    people.truncate(PEOPLE);
+}
+
 /// The incarnation of the copy `stored`. `is_known`: whether there is a copy. `published`: the incarnation in which
 /// this instance last published.
 pub fn incarnation(stored: u32, is_known: bool, published: Option<u32>) -> u32 {
@@ -298,7 +324,7 @@ impl ClientRegistry {
         let mut merged = shared;
         let is_known = !merged.counts.denied.is_empty();
         let mut history = is_known.then(|| merged.history(&text, &settings, now));
-        let SharedClient { counts, incarnation: known_incarnation, .. } = &mut merged;
+        let SharedClient { counts, incarnation: known_incarnation, people, .. } = &mut merged;
         if let Some((pending, instance)) = own {
             let before = pending.published.as_deref();
             *known_incarnation =
@@ -306,7 +332,9 @@ impl ClientRegistry {
             let before = before.filter(|before| before.incarnation == *known_incarnation);
             let mut own = pending.history.clone();
             counts.denied.report(instance, own.denied, before.map(|before| &before.denied));
-            counts.traffic.report(instance, own.traffic.clone(), before.map(|before| &before.traffic));
+            let traffic = own.traffic.clone().without_people();
+            counts.traffic.report(instance, traffic, before.map(|before| &before.traffic));
+            report_people(people, instance, policies.period(now), own.traffic.total().people().cloned());
             counts.users.add(&pending.users, pending.slice);
             own.mask(names);
             own.expire(policies, now);
@@ -512,7 +540,7 @@ mod tests {
         let registry = registry();
         registry.record(denied_once(ADDRESS, 1), 1);
         let pending = registry.pending_clients(1, 1).remove(0);
-        registry.reconfigure(&[policy()], &[], names(Users::Hashed), std::time::Duration::from_secs(10));
+        registry.reconfigure(&[policy()], &[], &[], names(Users::Hashed), std::time::Duration::from_secs(10));
         let (merged, _) = registry.merge_shared(client(), SharedClient::default(), Some((&pending, 7)), 1, 0);
         let hashed = format!("{merged:?}");
         assert!(hashed.contains("hmac:") && !hashed.contains("acme"), "{hashed}");

@@ -55,4 +55,12 @@ impl Hint {
             Self::Unknown => "unknown",
         }
     }
+
+    /// What helps where the limit holds several people for one client.
+    pub fn advice(self) -> Option<&'static str> {
+        (self == Self::SharedAddress).then_some(
+            "A ban would shut out everybody there. Limit by user or session beside the address, or give the address a higher \
+             limit (`overrides`).",
+        )
+    }
 }

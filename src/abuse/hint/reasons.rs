@@ -1,6 +1,9 @@
 //! The reasons for a hint, in a sentence.
 
-use super::{super::traffic::Traffic, Hint};
+use super::{
+    super::traffic::{People, Traffic, Who},
+    Hint,
+};
 
 /// The users behind a client, or their stand-ins.
 #[derive(Debug, Clone, Copy)]
@@ -34,10 +37,22 @@ pub(in crate::abuse) fn reasons(
         }
         Hint::Flood => {
             let rate = traffic.rate().round();
-            format!("{users_named}, about {rate} requests a second, {}", concentration(traffic, path))
+            format!(
+                "{users_named}, about {rate} requests a second, {}{}",
+                concentration(traffic, path),
+                one_client(traffic)
+            )
         }
         Hint::Scraping => {
-            format!("{users_named}, {}, {}", requests(traffic), urls(traffic))
+            format!("{users_named}, {}, {}{}", requests(traffic), urls(traffic), one_client(traffic))
+        }
+        Hint::SharedAddress if let Who::People(people) = traffic.who() => {
+            format!(
+                "an office or a carrier: about {} people, {}, {}",
+                people.max(to_u32(users)),
+                signs(traffic),
+                requests(traffic)
+            )
         }
         Hint::SharedAddress => {
             let each = (f64::from(traffic.denied) / users.max(1) as f64).max(1.0).round();
@@ -51,10 +66,57 @@ pub(in crate::abuse) fn reasons(
                 _ => format!("{users_named}, {each}, {}", refused()),
             }
         }
-        Hint::Unknown => match traffic.refused {
-            0 => format!("{users_named}, {}, {}", requests(traffic), urls(traffic)),
-            _ => format!("{users_named}, {}, {}, {}", requests(traffic), urls(traffic), refused()),
-        },
+        Hint::Unknown => {
+            let refused = if traffic.refused == 0 { String::new() } else { format!(", {}", refused()) };
+            format!("{users_named}, {}, {}{refused}{}", requests(traffic), urls(traffic), unclear(traffic))
+        }
+    }
+}
+
+/// What tells that it is one client, as the end of a sentence.
+fn one_client(traffic: &Traffic) -> String {
+    match traffic.who() {
+        Who::Script(reason) => {
+            let rate = traffic.rate_with_breaks();
+            let rate = if rate >= 1.0 {
+                format!("{} a second", rate.round())
+            } else {
+                format!("{} a minute", (rate * 60.0).round().max(1.0))
+            };
+            format!("; one client, {rate}, {reason}")
+        }
+        Who::People(_) | Who::Unclear => String::new(),
+    }
+}
+
+/// The signs of people.
+fn signs(traffic: &Traffic) -> String {
+    let (agents, sessions) = traffic.people().map_or((0, 0), People::counts);
+    let agents = match agents {
+        1 => "one User-Agent".to_owned(),
+        count => format!("{count} User-Agents"),
+    };
+    match sessions {
+        0 => format!("{agents}, pages with their parts"),
+        1 => format!("one session, {agents}"),
+        count => format!("{count} sessions, {agents}"),
+    }
+}
+
+/// That nothing tells people from a script, as the end of a sentence.
+fn unclear(traffic: &Traffic) -> String {
+    match (traffic.people().map_or(0, People::heads), traffic.who()) {
+        // Of a few requests, hardly anything can be told.
+        (0..20, _) | (_, Who::People(_)) => String::new(),
+        (_, Who::Script(_)) => one_client(traffic),
+        (_, Who::Unclear) => format!("; people or a script: {}", signs_of_either(traffic)),
+    }
+}
+
+fn signs_of_either(traffic: &Traffic) -> String {
+    match traffic.people().map_or((0, 0), People::counts) {
+        (0 | 1, 0) => "no sessions, and one User-Agent, as many people have".to_owned(),
+        _ => signs(traffic),
     }
 }
 
@@ -87,6 +149,10 @@ fn concentration(traffic: &Traffic, path: Option<&str>) -> String {
         (30.., None) => format!("{share} % to one path"),
         _ => urls(traffic),
     }
+}
+
+fn to_u32(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn percent(share: f64) -> u32 {

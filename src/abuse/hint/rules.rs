@@ -2,7 +2,10 @@
 //!
 //! The thresholds were set with generated traces, and are tested with others (`traces`).
 
-use super::{super::traffic::Traffic, Hint};
+use super::{
+    super::traffic::{Traffic, Who},
+    Hint,
+};
 
 /// From this number of users on, they are many.
 const MANY_USERS: u64 = 5;
@@ -52,13 +55,18 @@ pub(in crate::abuse) fn classify(users: u64, traffic: &Traffic) -> Hint {
             false => Hint::PasswordGuessing,
         };
     }
-    if users >= MANY_USERS && !makes_up_users(users, traffic) && has_few_requests_each(users, traffic) {
+    let are_users =
+        users >= MANY_USERS && !makes_up_users(users, traffic) && has_few_requests_each(users, traffic);
+    let who = traffic.who();
+    if are_users || matches!(who, Who::People(_)) {
         return Hint::SharedAddress;
     }
     if floods(traffic) {
         return Hint::Flood;
     }
-    if reads_one_after_the_other(traffic) {
+    // An office reads one page after the other as well.
+    let is_one_client = (1..MANY_USERS).contains(&users) || matches!(who, Who::Script(_));
+    if reads_one_after_the_other(traffic) && is_one_client {
         return Hint::Scraping;
     }
     Hint::Unknown

@@ -6,11 +6,12 @@
 use std::{ops::Range, sync::Arc};
 
 use fastrand::Rng;
-use http::{Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::{
     super::{
-        ClientRegistry, DenialReport, ObservedResponse, Recorder, RequestLine, address,
+        ClientRegistry, Credential, DenialReport, ObservedResponse, Recorder, RequestLine, Signs, address,
+        is_refusal,
         recording::queue::{TickReceiver, tick_queue},
         testing::{SECOND, policy},
     },
@@ -22,6 +23,11 @@ use crate::{
 };
 
 const TICK: i64 = SECOND / 10;
+const BROWSERS: [&str; 3] = [
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/131.0.0.0 Safari/537.36",
+    "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Version/18.1 Safari/605.1.15",
+    "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0",
+];
 /// A Wednesday in 2026.
 const START: i64 = 1_783_080_000 * SECOND;
 const ADDRESS: &str = "203.0.113.7";
@@ -37,6 +43,7 @@ struct TracedRequest {
     path: String,
     query: Option<String>,
     status: u16,
+    headers: HeaderMap,
 }
 
 /// Requests of one client.
@@ -156,7 +163,8 @@ impl Model<'_> {
             None => (path, None),
         };
         let (user, path) = (user.map(str::to_owned), path.to_owned());
-        TracedRequest { time, user, method: Method::GET, path, query, status: 200 }
+        let headers = HeaderMap::new();
+        TracedRequest { time, user, method: Method::GET, path, query, status: 200, headers }
     }
 
     fn trace(&mut self, mut requests: Vec<TracedRequest>) -> ClientTrace {
@@ -177,7 +185,37 @@ impl Model<'_> {
             Hint::SharedAddress => self.shared(),
             Hint::Unknown => self.anything_else(),
         };
+        let mut requests = requests;
+        self.dress(class, &mut requests);
         self.trace(requests)
+    }
+
+    /// Gives the requests the fields that such a client sends.
+    fn dress(&mut self, class: Hint, requests: &mut [TracedRequest]) {
+        let (kind, has_cookies) = (self.random.u8(..4), self.has(0.7));
+        let own = BROWSERS[self.random.usize(..BROWSERS.len())];
+        for (nth, request) in requests.iter_mut().enumerate() {
+            let is_of_people = matches!(class, Hint::SharedAddress | Hint::Unknown);
+            let user = request.user.as_deref().unwrap_or_default();
+            // The same for all requests of a user.
+            let of_user = user.bytes().map(usize::from).sum::<usize>();
+            let agent = match (is_of_people, kind) {
+                (true, _) => BROWSERS[of_user % BROWSERS.len()].to_owned(),
+                (false, 0) => "python-requests/2.32.3".to_owned(),
+                (false, 1) => format!("Mozilla/5.0 (rotating {nth})"),
+                (false, _) => own.to_owned(),
+            };
+            request.headers.insert("user-agent", HeaderValue::from_str(&agent).unwrap());
+            // One session, or none as no browser sends it.
+            let cookie = match (is_of_people, kind) {
+                (true, _) => has_cookies.then(|| format!("sid=session-of-{user}")),
+                (false, 2) => Some("sid=a-single-session".to_owned()),
+                (false, _) => None,
+            };
+            if let Some(cookie) = cookie {
+                request.headers.insert("cookie", HeaderValue::from_str(&cookie).unwrap());
+            }
+        }
     }
 
     /// One path, several, or another query each time; or a client that retries at once.
@@ -202,7 +240,7 @@ impl Model<'_> {
             let query = (kind == 2).then(|| self.random.u32(..).to_string());
             let method = if is_post { Method::POST } else { Method::GET };
             let status = if self.has(0.1) { 503 } else { 200 };
-            TracedRequest { time, user, method, path, query, status }
+            TracedRequest { time, user, method, path, query, status, headers: HeaderMap::new() }
         };
         times.into_iter().enumerate().map(request).collect()
     }
@@ -438,6 +476,8 @@ impl ProxyModel {
                 is_safe: request.method.is_safe(),
                 path: &request.path,
                 query: request.query.as_deref(),
+                headers: Some(&request.headers),
+                is_logged: false,
             };
             if tokens < 1.0 {
                 let denial = DenialReport {
@@ -446,6 +486,7 @@ impl ProxyModel {
                     identifier: "ip:203.0.113.7",
                     user: request.user.as_deref(),
                     is_user_verified: false,
+                    is_customer: false,
                     now,
                     until: now + SECOND,
                 };
@@ -462,8 +503,21 @@ impl ProxyModel {
             }
             tokens -= 1.0;
             let status = StatusCode::from_u16(request.status).unwrap();
-            if self.recorder.wants_response(client.addr(), status) {
-                self.recorder.record_response(&ObservedResponse { client, request: line, status, now });
+            let is_watched = self.recorder.watches(client.addr());
+            if is_watched || is_refusal(status) {
+                self.recorder.record_response(&ObservedResponse {
+                    client,
+                    route: 0,
+                    method: &request.method,
+                    request: RequestLine { headers: None, ..line },
+                    signs: is_watched.then(|| Signs::of(&request.headers, &request.path, false)),
+                    credential: Credential::None,
+                    user: None,
+                    may_be_attempt: true,
+                    is_customer: false,
+                    status,
+                    now,
+                });
             }
         }
         self.tick(now);

@@ -83,7 +83,9 @@ fn collect(ticks: &TickReceiver, registry: &ClientRegistry, clock: &impl Clock) 
         if swept.elapsed() >= SWEEP {
             swept = Instant::now();
             let has_removed = registry.sweep(clock.now());
-            let most = if registry.len_and_bytes().0 == 0 { REST_WHEN_EMPTY } else { REST };
+            let has_evidence = registry.look_for_incidents(clock.now());
+            let is_empty = registry.len_and_bytes().0 == 0 && !has_evidence;
+            let most = if is_empty { REST_WHEN_EMPTY } else { REST };
             pause = if has_removed || received.is_ok() { SWEEP } else { (pause * 2).min(most) };
         }
     }
@@ -116,6 +118,7 @@ mod tests {
             identifier: "ip:2001:db8::/64",
             user: Some("acme"),
             is_user_verified: true,
+            is_customer: true,
             now: 9,
             until: 20,
         };

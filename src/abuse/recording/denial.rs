@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{
-    super::{clients::policies::RecordPolicies, traffic::Traffic},
+    super::{clients::policies::RecordPolicies, incidents::RouteNotes, traffic::Traffic},
     response::ResponseTally,
 };
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
@@ -26,6 +26,8 @@ pub struct DenialReport<'a> {
     pub user: Option<&'a str>,
     /// Whether a token, a certificate or a trusted proxy verifies the user.
     pub is_user_verified: bool,
+    /// Whether it has a valid API key or a verified user.
+    pub is_customer: bool,
     /// Microseconds since the Unix epoch.
     pub now: i64,
     /// When the same request would be admitted: `now` plus its Retry-After.
@@ -47,6 +49,8 @@ pub(in crate::abuse) struct DenialTally {
     pub(in crate::abuse) last: i64,
     pub(in crate::abuse) until: i64,
     pub(in crate::abuse) denied: u64,
+    /// How many of them were of customers.
+    pub(in crate::abuse) customers: u64,
     pub(in crate::abuse) limits: Vec<TalliedLimit>,
     /// The requests themselves; their number is `denied`.
     pub(in crate::abuse) traffic: Traffic,
@@ -92,6 +96,7 @@ pub(in crate::abuse) struct TickDenials {
     pub(in crate::abuse) tallies: Vec<(CompactString, DenialTally)>,
     pub(in crate::abuse) evidence: Vec<CapturedEvidence>,
     pub(in crate::abuse) responses: Vec<(IpNet, ResponseTally)>,
+    pub(in crate::abuse) notes: RouteNotes,
     /// The policies that its indexes refer to.
     pub(in crate::abuse) policies: Arc<RecordPolicies>,
 }
@@ -104,6 +109,7 @@ impl TickDenials {
         heap::array::<(CompactString, DenialTally)>(self.tallies.capacity())
             + heap::array::<CapturedEvidence>(self.evidence.capacity())
             + heap::array::<(IpNet, ResponseTally)>(self.responses.capacity())
+            + self.notes.bytes()
             + tallies.chain(evidence).sum::<usize>()
     }
 
@@ -143,6 +149,7 @@ impl DenialTally {
             last: denial.now,
             until: denial.until,
             denied: 0,
+            customers: 0,
             limits: Vec::new(),
             traffic: Traffic::default(),
             users: UserTallies::default(),

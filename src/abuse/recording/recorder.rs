@@ -4,7 +4,6 @@
 use std::{cell::RefCell, collections::HashMap, net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
-use http::StatusCode;
 use indexmap::IndexMap;
 use ipnet::IpNet;
 
@@ -12,8 +11,9 @@ use super::{
     super::{
         UserNaming, address,
         clients::policies::RecordPolicies,
+        incidents::RouteNotes,
         names::shorten_name,
-        traffic::{RequestLine, Traffic, WatchedAddresses},
+        traffic::{RequestLine, Signs, WatchedAddresses, is_refusal},
     },
     DenialReport, ObservedResponse,
     denial::{CapturedEvidence, DenialTally, RecordCounts, TalliedLimit, TickDenials, UserTally},
@@ -38,6 +38,8 @@ const TICKS_PER_SECOND: u32 = 10;
 /// counts for all of them: a flood is uniform.
 const SAMPLED_FROM: u64 = 32;
 const SAMPLE: u32 = 16;
+/// Up to this number of denials per address and tick, all heads are looked at for signs of people; then one in [`SAMPLE`].
+const SIGNS_SAMPLED_FROM: u64 = 2;
 /// How often evidence is requested per tick, because it is copied from the store.
 const EVIDENCE: usize = 32;
 
@@ -60,6 +62,7 @@ struct TickBuffer {
     last: usize,
     evidence: Vec<CapturedEvidence>,
     responses: IndexMap<IpNet, ResponseTally, foldhash::fast::RandomState>,
+    notes: RouteNotes,
     capacity: TickCapacity,
     /// The numbers of records per address in the earlier ticks of this second.
     record_counts: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
@@ -106,7 +109,11 @@ impl Recorder {
         let keep = self.policies.keep(denial.policy);
         self.note(denial, |tally, capacity| {
             if let Some(weight) = tally.next_weight() {
-                tally.traffic.add_line(&line(), weight);
+                let (line, sign_weight) = (line(), tally.next_sign_weight());
+                tally.traffic.add_line(&RequestLine { headers: None, ..line }, weight);
+                if let Some((headers, weight)) = line.headers.zip(sign_weight) {
+                    tally.traffic.add_signs(Signs::of(headers, line.path, line.is_logged), weight);
+                }
             }
             if tally.count_denial(denial, user.as_deref(), keep, capacity) {
                 tally.records.push((denial.policy, entry()));
@@ -157,13 +164,31 @@ impl Recorder {
         }
     }
 
-    /// Whether a response is to be recorded: all responses to a recently limited client, and 401 and 403 to any
-    /// client. `client`: the part of the address that identifies it. Called for every request.
-    pub fn wants_response(&self, client: IpAddr, status: StatusCode) -> bool {
-        Traffic::is_refusal(status) || self.watched.contains(client)
+    /// Whether the client was limited or refused recently. Then all responses to it are recorded; of others, those with 401 and
+    /// 403. `client`: the part of the address that identifies it. Called for every request.
+    pub fn watches(&self, client: IpAddr) -> bool {
+        self.watched.contains(client)
     }
 
-    /// Records a response for which [`Recorder::wants_response`] is true.
+    /// Notes a response for incidents, as [`Recorder::watches`] says.
+    pub fn note_response(&self, response: &ObservedResponse<'_>) {
+        let is_refused = is_refusal(response.status);
+        if is_refused {
+            // What the client asks for next may come before the tick ends.
+            self.watched.add(response.client.addr());
+        }
+        let guards_logins = self.policies.route(response.route).is_some_and(|route| route.guards_logins);
+        // Also the name that is let in, after another one was refused.
+        let may_log_in = is_refused || !response.request.is_safe;
+        let user = response.user.filter(|_| may_log_in).and_then(|user| self.names.identify(user));
+        self.pending.borrow_mut().notes.add(
+            response,
+            user.map(|user| (user.hash >> 32) as u32),
+            guards_logins,
+        );
+    }
+
+    /// Records a response for the hint, as [`Recorder::watches`] says.
     pub fn record_response(&self, response: &ObservedResponse<'_>) {
         let responses = &mut self.pending.borrow_mut().responses;
         if responses.len() < ADDRESSES || responses.contains_key(&response.client) {
@@ -176,13 +201,16 @@ impl Recorder {
         let pending = &mut *self.pending.borrow_mut();
         let mut dropped = std::mem::take(&mut pending.capacity).dropped;
         pending.remember();
-        let is_quiet =
-            pending.tallies.is_empty() && pending.evidence.is_empty() && pending.responses.is_empty();
+        let is_quiet = pending.tallies.is_empty()
+            && pending.evidence.is_empty()
+            && pending.responses.is_empty()
+            && pending.notes.is_empty();
         if !is_quiet {
             let batch = TickDenials {
                 tallies: pending.tallies.drain(..).collect(),
                 evidence: std::mem::take(&mut pending.evidence),
                 responses: pending.responses.drain(..).collect(),
+                notes: std::mem::take(&mut pending.notes),
                 policies: Arc::clone(&self.policies),
             };
             let denied = batch.denials();
@@ -229,6 +257,15 @@ impl DenialTally {
         }
     }
 
+    /// The number of requests that the signs in the head of the next one count for, if it is looked at.
+    fn next_sign_weight(&self) -> Option<u32> {
+        match self.denied {
+            0..SIGNS_SAMPLED_FROM => Some(1),
+            denied if denied % u64::from(SAMPLE) == 0 => Some(SAMPLE),
+            _ => None,
+        }
+    }
+
     /// Counts a denial. True if the request is to be recorded; the policy keeps `keep` of them.
     ///
     /// Up to that number, every request of an address is recorded; of a flood, only a few more per tick.
@@ -240,6 +277,7 @@ impl DenialTally {
         capacity: &mut TickCapacity,
     ) -> bool {
         self.denied += 1;
+        self.customers += u64::from(denial.is_customer);
         let index = user.and_then(|user| self.users.get_index_of(user));
         let index = index.or_else(|| {
             let user = user?;
@@ -339,6 +377,7 @@ mod tests {
             identifier,
             user: Some(user),
             is_user_verified: false,
+            is_customer: false,
             now: 5,
             until: 9,
         }

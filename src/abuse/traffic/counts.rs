@@ -3,7 +3,8 @@
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::{paths::PathCounts, request_line::RequestLine, urls::UrlSketch};
+use super::{People, Signs, Who, paths::PathCounts, request_line::RequestLine, sketch::Sketch};
+use crate::memory_budget::heap;
 
 /// The requests of a client, and the upstream's responses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +25,11 @@ pub struct Traffic {
     /// Requests whose line was examined, and how many of them do not only read.
     pub(super) lines: u32,
     pub(super) writes: u32,
-    pub(super) urls: UrlSketch,
+    pub(super) urls: Sketch,
     pub(super) paths: PathCounts,
+    /// Shared apart from the counts, which earlier versions read as well.
+    #[serde(skip)]
+    pub(super) people: Option<Box<People>>,
 }
 
 impl Traffic {
@@ -36,16 +40,36 @@ impl Traffic {
         self.writes = self.writes.saturating_add(if line.is_safe { 0 } else { weight });
         self.urls.add(url);
         self.paths.add(path, weight);
+        if let Some(headers) = line.headers {
+            self.add_signs(Signs::of(headers, line.path, line.is_logged), weight);
+        }
     }
 
-    /// Whether this status says that the client is not who it claims to be, or is not allowed to do this.
-    pub(in crate::abuse) fn is_refusal(status: StatusCode) -> bool {
-        matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    /// Adds what the head of a request tells.
+    pub(in crate::abuse) fn add_signs(&mut self, signs: Signs, weight: u32) {
+        self.people.get_or_insert_default().add(signs, weight);
+    }
+
+    /// Notes that the last request of a tick came at this time, in microseconds since the Unix epoch.
+    pub(in crate::abuse) fn add_time(&mut self, time: i64) {
+        if let Some(people) = &mut self.people {
+            people.add_time(time);
+        }
+    }
+
+    /// The signs of people.
+    pub(in crate::abuse) fn people(&self) -> Option<&People> {
+        self.people.as_deref()
+    }
+
+    /// Replaces the signs of people.
+    pub(in crate::abuse) fn set_people(&mut self, people: Option<People>) {
+        self.people = people.map(Box::new);
     }
 
     /// Adds an upstream's response. `is_safe`: its request only reads.
     pub(in crate::abuse) fn add_response(&mut self, status: StatusCode, is_safe: bool) {
-        let refused = Self::is_refusal(status);
+        let refused = is_refusal(status);
         for (count, is_one) in [
             (&mut self.answered, true),
             (&mut self.refused, refused),
@@ -97,6 +121,9 @@ impl Traffic {
         self.last = self.last.max(other.last);
         self.urls.merge(other.urls);
         self.paths.merge(&other.paths);
+        if let Some(others) = &other.people {
+            self.people.get_or_insert_default().merge(others);
+        }
     }
 
     /// Each number of requests, with the number of `other`.
@@ -151,6 +178,13 @@ impl Traffic {
         f64::from(self.lines) / f64::from(self.urls().max(1))
     }
 
+    /// Who seems to be behind the client.
+    pub(in crate::abuse) fn who(&self) -> Who {
+        let seconds = self.last.saturating_sub(self.first).saturating_add(1);
+        let who = |people: &People| people.who(self.requests(), f64::from(seconds) / 60.0);
+        self.people().map_or(Who::Unclear, who)
+    }
+
     /// Requests per second, over the seconds with requests.
     pub(in crate::abuse) fn rate(&self) -> f64 {
         f64::from(self.requests()) / f64::from(self.seconds.max(1))
@@ -163,8 +197,13 @@ impl Traffic {
 
     /// Bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
-        self.paths.bytes()
+        self.paths.bytes() + self.people.as_ref().map_or(0, |_| heap::array::<People>(1))
     }
+}
+
+/// Whether this status says that the client is not who it claims to be, or is not allowed to do this.
+pub fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 fn share(part: u32, whole: u32) -> f64 {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::Traffic;
+use super::{People, Traffic};
 use crate::memory_budget::heap;
 
 /// The traffic of this period and the last, each as long as `abuse.retain`: older traffic says little about a
@@ -24,6 +24,7 @@ impl TrafficHistory {
         self.current.append(traffic);
         self.current.trim();
         self.current.add_second(u32::try_from(time.div_euclid(1_000_000)).unwrap_or(0));
+        self.current.add_time(time);
     }
 
     /// Begins a new period, if `period` is newer.
@@ -93,6 +94,20 @@ impl TrafficHistory {
             Ordering::Greater => true,
             Ordering::Equal => self.current.requests() >= other.current.requests(),
             Ordering::Less => false,
+        }
+    }
+
+    /// Drops the signs of people, which are shared apart.
+    pub(in crate::abuse) fn without_people(mut self) -> Self {
+        self.set_people(None);
+        self
+    }
+
+    /// Replaces the signs of people.
+    pub(in crate::abuse) fn set_people(&mut self, people: Option<People>) {
+        self.current.set_people(people);
+        if let Some(previous) = &mut self.previous {
+            previous.set_people(None);
         }
     }
 

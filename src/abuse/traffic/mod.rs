@@ -4,14 +4,17 @@
 mod counts;
 mod history;
 mod paths;
+mod people;
 mod request_line;
+mod sketch;
 mod suspects;
-mod urls;
 mod watched;
 
-pub use counts::Traffic;
+pub use counts::{Traffic, is_refusal};
 pub use history::TrafficHistory;
+pub(super) use people::Who;
+pub use people::{People, Signs};
 pub use request_line::RequestLine;
-pub(super) use request_line::path_hash;
+pub(super) use request_line::{path_hash, value_hash};
 pub(super) use suspects::Suspects;
 pub(super) use watched::WatchedAddresses;

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Number of slots, which addresses share. An address that shares another's slot is counted needlessly.
-const SLOTS: usize = 4_096;
+const SLOTS: usize = 65_536;
 /// How many times [`WatchedAddresses::fade`] is called before an address is removed.
 const LIFE: u8 = 10;
 

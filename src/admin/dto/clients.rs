@@ -43,6 +43,9 @@ pub struct BlockedAddress {
     /// The reason for the hint: a line for operators.
     #[schema(example = "312 users, 94 % of answers 401 or 403, all to /api/login")]
     pub hint_reason: String,
+    /// What would help, in a sentence; `null` if the hint says it all.
+    #[serde(default)]
+    pub hint_advice: Option<String>,
 }
 
 /// When an address was unblocked, and by whom.

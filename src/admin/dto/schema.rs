@@ -59,6 +59,9 @@ texts! {
     /// The ID of an API key.
     #[schema(pattern = r"^[A-Za-z0-9_.-]{1,64}$", example = "Xk3vT9aLq0")]
     KeyId;
+    /// The ID of an incident.
+    #[schema(pattern = r"^[0-9a-f]{8}$", example = "0a1b2c3d")]
+    IncidentId;
     /// The hash of an API key.
     #[schema(pattern = r"^sha256:[0-9A-Fa-f]{64}$")]
     KeyHash;
@@ -149,6 +152,21 @@ vocabulary! {
         SharedAddress = "shared address",
         Unknown = "unknown",
     }
+    /// What an incident is. `refusals`: clients get 401 or 403, and nothing says that they attack.
+    IncidentKind {
+        PasswordGuessing = "password guessing",
+        CredentialStuffing = "credential stuffing",
+        Flood = "flood",
+        Scraping = "scraping",
+        Refusals = "refusals",
+    }
+    /// Why a member of an incident is spared.
+    SparedBecause {
+        Customer = "customer",
+        SharedAddress = "shared address",
+        Exempt = "exempt",
+        OperatorOrProxy = "operator or proxy",
+    }
     /// Whether it denies requests, or only counts the denials.
     Mode { Enforce = "enforce", Shadow = "shadow", }
     /// Whether an API key may be used.
@@ -172,6 +190,10 @@ vocabulary! {
         MoveCustomer = "move_customer",
         CloseMonth = "close_month",
         TestAlerts = "test_alerts",
+        BanIncident = "ban_incident",
+        UnblockIncident = "unblock_incident",
+        AcknowledgeIncident = "acknowledge_incident",
+        MuteIncident = "mute_incident",
         Reload = "reload",
         NotReloaded = "not_reloaded",
     }

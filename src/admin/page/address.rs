@@ -100,6 +100,7 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
         p.hint { (components::untrusted(&address.hint_reason)) }
+        @if let Some(advice) = &address.hint_advice { p.hint { (components::with_code(advice)) } }
         dl.tiles {
             div { dt { "Denied" } dd.bad[address.denied > 0] { (format_count(address.denied)) } }
             div { dt { "Users behind it" } dd { (format_count(address.distinct_users as u64)) } }

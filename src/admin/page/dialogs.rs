@@ -70,6 +70,53 @@ pub(super) fn lift() -> Markup {
     }
 }
 
+/// Confirms acts on an incident of this ID.
+pub(super) fn of_incident(id: &str, kind: &str) -> Markup {
+    html! {
+        dialog #ban-incident aria-labelledby="ban-incident-title" data-keep {
+            form data-api="POST" action={ "/v1/incidents/" (id) "/ban" } data-said="banIncident" {
+                h2 #ban-incident-title { "Ban the addresses of this incident?" }
+                p { "All their requests are denied on all instances until the ban ends or is lifted. Spared are:" }
+                ul {
+                    li { "addresses that were let in after failing: ban these one by one" }
+                    li { "customers, exempt and shared addresses, trusted proxies, and your own address" }
+                }
+                label { span { "For" }
+                    select name="for" { @for (value, words) in DURATIONS { option value=(value) selected[value == "1h"] { (words) } } }
+                }
+                label { span { "Reason" }
+                    input type="text" name="reason" maxlength="200" autocomplete="off" value={ (kind) " (incident " (id) ")" };
+                }
+                (buttons("Ban", "danger"))
+            }
+        }
+        dialog #unblock-incident aria-labelledby="unblock-incident-title" data-keep {
+            form data-api="POST" action={ "/v1/incidents/" (id) "/unblock" } data-said="unblockIncident" {
+                h2 #unblock-incident-title { "Unblock all addresses of this incident?" }
+                p { "Their bans are lifted, and their limits are cleared, on all instances." }
+                (buttons("Unblock", "primary"))
+            }
+        }
+        dialog #acknowledge-incident aria-labelledby="acknowledge-incident-title" data-keep {
+            form data-api="POST" action={ "/v1/incidents/" (id) "/acknowledge" } data-said="acknowledgeIncident" {
+                h2 #acknowledge-incident-title { "Acknowledge this incident?" }
+                p { "Other operators see that you have taken it on." }
+                (buttons("Acknowledge", "primary"))
+            }
+        }
+        dialog #mute-incident aria-labelledby="mute-incident-title" data-keep {
+            form data-api="POST" action={ "/v1/incidents/" (id) "/mute" } data-said="muteIncident" {
+                h2 #mute-incident-title { "Mute this incident?" }
+                p { "It leaves the overview, and the next ones of its kind at the same place are listed, but not announced." }
+                label { span { "For" }
+                    select name="for" { @for (value, words) in DURATIONS { option value=(value) selected[value == "6h"] { (words) } } }
+                }
+                (buttons("Mute", "primary"))
+            }
+        }
+    }
+}
+
 /// Confirms draining an endpoint. The button that opens the dialog names it and its upstream.
 pub(super) fn drain() -> Markup {
     html! {

@@ -35,6 +35,7 @@ const THEME_COOKIE: &str = "tollgate_theme";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NavItem {
     Overview,
+    Incidents,
     Blocked,
     Bans,
     Keys,
@@ -49,8 +50,9 @@ pub(super) enum NavItem {
 
 impl NavItem {
     /// In display order: item, path, name, and the SVG path of its icon.
-    const ALL: [(Self, &'static str, &'static str, &'static str); 11] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 12] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
+        (Self::Incidents, "/incidents", "Incidents", "M8 2.2L14.2 13.3H1.8zM8 6.4v3.2M8 11.4h.01"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
         (Self::Bans, "/bans", "Bans", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4"),
         (Self::Keys, "/keys", "Keys", "M5.5 7.5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM7.7 8.3L13.5 2.5M11 5l2 2"),

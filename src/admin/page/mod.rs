@@ -13,6 +13,7 @@ mod dialogs;
 mod explain;
 mod format;
 mod history;
+mod incidents;
 mod key_sets;
 mod keys;
 mod layout;

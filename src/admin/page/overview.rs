@@ -17,7 +17,7 @@ use super::{
     },
     certificates, chart, components,
     format::{format_count, format_duration, format_latency, format_rate, parse_micros},
-    key_sets,
+    incidents, key_sets,
     layout::{NavItem, Page, PageFrame},
     store,
 };
@@ -50,6 +50,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
+        (incidents::now_open(context, now))
         (failed_reload(&status, now))
         (warnings(&status.remaining_warnings().collect::<Vec<_>>()))
         (tiles(context, blocked))

@@ -11,12 +11,13 @@ use http::{StatusCode, Uri, header::LOCATION};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    super::context::HandlerContext, address, assets, audit, bans, blocked, explain, history, keys, layout,
-    login, overview, peaks, policies, upstreams, user,
+    super::context::HandlerContext, address, assets, audit, bans, blocked, explain, history, incidents, keys,
+    layout, login, overview, peaks, policies, upstreams, user,
 };
 
 /// The first path segments of all pages but the overview.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
+    "incidents",
     "blocked",
     "users",
     "keys",
@@ -33,6 +34,8 @@ const PAGES: [&str; 11] = [
 pub(in crate::admin) fn routes() -> Router<Arc<HandlerContext>> {
     Router::new()
         .route("/", get(overview::overview))
+        .route("/incidents", get(incidents::incidents))
+        .route("/incidents/{id}", get(incidents::incident))
         .route("/blocked", get(blocked::blocked))
         .route("/blocked/{ip}", get(address::address))
         .route("/users/{user}", get(user::user))

@@ -76,6 +76,7 @@ impl ParsedEvent<'_> {
             "limited" | "banned" | "not_reloaded" | "missed" => true,
             "health" => !self.is("healthy"),
             "warning" => self.is("raised"),
+            "incident" => self.is("attack") && !self.is("over"),
             _ => false,
         }
     }
@@ -151,6 +152,16 @@ impl ParsedEvent<'_> {
             }
             "warning" if self.is("raised") => text("text").to_owned(),
             "warning" => format!("no longer: {}", text("text")),
+            "incident" if self.is("over") => {
+                format!("over: {} (tollgate incidents {})", text("text"), text("id"))
+            }
+            "incident" => format!("{} (tollgate incidents {})", text("text"), text("id")),
+            "incident_act" => {
+                let (addresses, id, by) = (count("addresses"), text("id"), text("by"));
+                let plural = if addresses == 1 { "" } else { "es" };
+                let done = if text("act") == "ban" { "banned" } else { "unblocked" };
+                format!("{addresses} address{plural} of incident {id} were {done} by {by}")
+            }
             "missed" => {
                 let missed = count("missed");
                 format!("{missed} event{} were missed, because they were read too slowly", plural(missed))
@@ -270,6 +281,16 @@ mod tests {
             ),
             ("warning", r#"{"text":"Redis evicts keys","raised":true}"#, "Redis evicts keys"),
             ("warning", r#"{"text":"Redis evicts keys","raised":false}"#, "no longer: Redis evicts keys"),
+            (
+                "incident",
+                r#"{"id":"0a1b2c3d","kind":"password guessing","attack":true,"text":"40 addresses, POST /login, password guessing, 13/s at most","start":"2026-07-03T12:00:00Z"}"#,
+                "40 addresses, POST /login, password guessing, 13/s at most (tollgate incidents 0a1b2c3d)",
+            ),
+            (
+                "incident_act",
+                r#"{"id":"0a1b2c3d","act":"ban","addresses":38,"by":"operator at ::1"}"#,
+                "38 addresses of incident 0a1b2c3d were banned by operator at ::1",
+            ),
             ("missed", r#"{"missed":3}"#, "3 events were missed, because they were read too slowly"),
             (
                 "tick",

@@ -28,7 +28,7 @@ pub(super) struct Args {
 }
 
 /// The events of the admin port. `tick`: the current rates, every two seconds.
-const TYPES: [&str; 13] = [
+const TYPES: [&str; 15] = [
     "limited",
     "unblocked",
     "banned",
@@ -40,6 +40,8 @@ const TYPES: [&str; 13] = [
     "health",
     "endpoints",
     "warning",
+    "incident",
+    "incident_act",
     "missed",
     TICK,
 ];

@@ -1,7 +1,7 @@
 //! How records are stored: compact, each name and each path once.
 //!
 //! A stored value may be of another version, or written by another program: then it counts as absent. The incarnation
-//! is appended last, where earlier versions ignore it; values without one have 0.
+//! and the signs of people are appended last, where earlier versions ignore them; values without them have 0 and none.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -31,12 +31,20 @@ fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
 
 /// Decodes a first value: its content and its incarnation.
 pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> StoredValue<(T, u32)> {
+    let StoredValue { stamp, content } = decode_with(value);
+    StoredValue { stamp, content: content.map(|(content, incarnation, ())| (content, incarnation)) }
+}
+
+/// Decodes a first value and what is appended to it.
+fn decode_with<T: DeserializeOwned, A: DeserializeOwned + Default>(
+    value: Option<&[u8]>,
+) -> StoredValue<(T, u32, A)> {
     let value = value.unwrap_or_default();
-    let content = value.get(STAMP..).and_then(parse);
-    StoredValue {
-        stamp: value.get(..STAMP).unwrap_or(value).to_vec(),
-        content: content.map(|(content, rest)| (content, postcard::from_bytes(rest).unwrap_or(0))),
-    }
+    let content = value.get(STAMP..).and_then(parse).map(|(content, rest)| {
+        let (incarnation, rest) = postcard::take_from_bytes(rest).unwrap_or_default();
+        (content, incarnation, postcard::from_bytes(rest).unwrap_or_default())
+    });
+    StoredValue { stamp: value.get(..STAMP).unwrap_or(value).to_vec(), content }
 }
 
 /// Decodes a value at the start of `bytes`. Returns it with the rest.
@@ -51,8 +59,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
 
 /// The two values of a client: its counts and its evidence, empty if there is none. If the evidence is too long, the
 /// oldest records are left out.
-pub(super) fn encode_client(SharedClient { counts, evidence, incarnation }: &SharedClient) -> [Vec<u8>; 2] {
-    let counts = encode(counts, *incarnation);
+pub(super) fn encode_client(client: &SharedClient) -> [Vec<u8>; 2] {
+    let SharedClient { counts, evidence, incarnation, people } = client;
+    let mut counts = encode(counts, *incarnation);
+    if !people.is_empty() {
+        counts = append(counts, people);
+    }
     if evidence.is_empty() {
         return [counts, Vec::new()];
     }
@@ -69,12 +81,12 @@ pub(super) fn encode_client(SharedClient { counts, evidence, incarnation }: &Sha
 
 /// Decodes a client from its two values.
 pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> StoredValue<SharedClient> {
-    let StoredValue { stamp, content } = decode(counts);
-    let content = content.map(|(counts, incarnation)| {
+    let StoredValue { stamp, content } = decode_with(counts);
+    let content = content.map(|(counts, incarnation, people)| {
         // Evidence is valid only with the counts it was written with.
         let evidence = evidence.and_then(|value| value.strip_prefix(stamp.as_slice())).and_then(parse);
         let evidence = evidence.map(|(evidence, _)| evidence).unwrap_or_default();
-        SharedClient { counts, evidence, incarnation }
+        SharedClient { counts, evidence, incarnation, people }
     });
     StoredValue { stamp, content }
 }
@@ -130,7 +142,7 @@ mod tests {
         assert!(postcard::from_bytes::<SharedCounts>(&counts[STAMP..]).is_ok());
         let earlier = &counts[..counts.len() - postcard::to_allocvec(&u32::MAX).unwrap().len()];
         let stored = decode_client(Some(earlier), Some(&evidence));
-        assert_eq!(stored.content, Some(SharedClient { incarnation: 0, ..client }));
+        assert_eq!(stored.content, Some(SharedClient { incarnation: 0, people: Vec::new(), ..client }));
     }
 
     #[test]

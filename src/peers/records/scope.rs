@@ -111,7 +111,7 @@ impl RecordScope {
     }
 
     /// The retention in milliseconds.
-    pub(super) fn retain_millis(&self) -> u64 {
+    pub(in crate::peers) fn retain_millis(&self) -> u64 {
         self.retain.load(Relaxed)
     }
 }

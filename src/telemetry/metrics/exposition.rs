@@ -192,6 +192,11 @@ impl Metrics {
         key_sets::expose(&self.key_sets.read(), out)?;
         kept_history::expose(&self.kept_history.read(), out)?;
         kept_history::expose_alerts(&self.alerts.read(), out)?;
+        let mut family =
+            gauge(out, "tollgate_incidents", "Attacks and refusals of many clients that go on, by kind")?;
+        for (kind, open) in self.incidents.read() {
+            family.encode_family(&[("kind", kind)])?.encode_gauge(&open)?;
+        }
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         gauge(out, "tollgate_build_info", "Version of this build")?
             .encode_family(&version)?

@@ -11,6 +11,7 @@ use std::{
 use super::{
     Counter, Metrics, ServerErrorCounts,
     histogram::{HistogramTotal, quantile},
+    worker::RouteRow,
 };
 
 /// One point of a [`RouteHistory`].
@@ -122,6 +123,18 @@ impl Metrics {
         totals.routes.values().fold((0, 0), |(requests, denied), row| {
             (requests + row.requests.iter().map(Counter::value).sum::<u64>(), denied + row.denied.value())
         })
+    }
+
+    /// For each route in force: responses to requests that were not denied, and those of them with 2xx or 3xx.
+    pub fn route_responses(&self) -> Vec<(String, [u64; 2])> {
+        let mut totals = self.totals();
+        totals.routes.truncate(totals.present);
+        let of = |(name, row): (String, RouteRow)| {
+            let statuses = row.requests.each_ref().map(Counter::value);
+            let responses = statuses.iter().sum::<u64>().saturating_sub(row.denied.value());
+            (!name.is_empty()).then_some((name, [responses, statuses[1] + statuses[2]]))
+        };
+        totals.routes.into_iter().filter_map(of).collect()
     }
 
     /// The counters of each route in force by name, and of requests without a route (empty name).

@@ -130,6 +130,8 @@ pub struct Metrics {
     /// The history that is kept in a database.
     pub kept_history: FactSource<KeptHistoryFacts>,
     pub alerts: FactSource<AlertFacts>,
+    /// How many incidents of each kind go on.
+    pub incidents: FactSource<Vec<(&'static str, u64)>>,
     pub connections: FactSource<ConnectionFacts>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
@@ -168,6 +170,7 @@ impl Metrics {
             keys_file_error: FactSource::default(),
             kept_history: FactSource::default(),
             alerts: FactSource::default(),
+            incidents: FactSource::default(),
             connections: FactSource::default(),
             store_connections: Mutex::default(),
             reloads: Default::default(),

@@ -6,5 +6,6 @@ mod blocked;
 mod claimed_users;
 mod hashed_users;
 mod hints;
+mod incidents;
 mod ladders;
 mod retention;

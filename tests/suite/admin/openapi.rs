@@ -16,6 +16,7 @@ fn instance(origin: &Origin, rest: &str) -> Tollgate {
             &format!(
                 "
 admin: {{ address: 127.0.0.1:0, token: {TOKEN} }}
+trusted_proxies: [127.0.0.9]
 user: [{{ header: x-user-id, from: anyone }}]
 policies:
   one: {{ algorithm: metadata_list, key: [ip, user], limit: 1/1h }}
@@ -36,6 +37,34 @@ api_keys: {{ store: true, required: false, data: keys.json }}
         eventually("somebody is limited", || authorized(&tollgate, "GET", &page).status == 200);
     }
     tollgate
+}
+
+/// One where nobody can log in.
+fn origin() -> Origin {
+    Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.skip_body(&head)?;
+            let status = if head.contains(" /login ") { "401 Unauthorized" } else { "200 OK" };
+            conn.answer(status, &[], b"ok")?;
+        }
+        Ok(())
+    })
+}
+
+/// Lets many addresses guess passwords. Returns the ID of the incident.
+fn attack(tollgate: &Tollgate) -> String {
+    let mut proxy = Client::connect_from([127, 0, 0, 9].into(), tollgate.address);
+    for nth in 0..70 {
+        let address = format!("203.0.113.{nth}");
+        assert_eq!(proxy.request("POST", "/login", &[("x-forwarded-for", &address)], b"").status, 401);
+    }
+    let mut id = None;
+    eventually("they are an incident", || {
+        let list = authorized(tollgate, "GET", "/v1/incidents").json();
+        id = list["incidents"][0]["id"].as_str().map(str::to_owned);
+        id.is_some()
+    });
+    id.unwrap()
 }
 
 fn authorized(tollgate: &Tollgate, method: &str, path: &str) -> crate::harness::Reply {
@@ -126,8 +155,9 @@ fn events_come_as_they_are_described() {
 
 #[test]
 fn every_change_by_an_operator_is_described() {
-    let origin = Origin::ok();
+    let origin = origin();
     let tollgate = instance(&origin, &with_history(&origin));
+    let incident = attack(&tollgate);
     let endpoint = format!("http://{}", origin.address);
     let keys = tollgate.directory().join("keys.csv");
     fs::write(&keys, "key,customer\na-key-of-a-customer,acme\n").unwrap();
@@ -141,6 +171,10 @@ fn every_change_by_an_operator_is_described() {
         &["reload"],
         &["usage", "close", "2026-10"],
         &["alerts", "test"],
+        &["incidents", "ban", &incident, "--for", "1h"],
+        &["incidents", "unblock", &incident],
+        &["incidents", "acknowledge", &incident],
+        &["incidents", "mute", &incident, "--for", "1h"],
         &["keys", "create", "--customer", "acme", "--id", "a"],
         &["keys", "set", "a", "--name", "CI"],
         &["customers", "set", "acme", "--plan", "pro"],
@@ -194,8 +228,9 @@ fn asked(store: &str) {
         eprintln!("left out: `scripts/test` installs schemathesis and says where in SCHEMATHESIS");
         return;
     };
-    let origin = Origin::ok();
+    let origin = origin();
     let tollgate = instance(&origin, store);
+    attack(&tollgate);
     let seconds: u64 = env::var("SCHEMATHESIS_SECONDS").map_or(25, |seconds| seconds.parse().unwrap());
     // A busy machine does not get to all phases in that time.
     let has_all = [seconds, 6 * seconds].into_iter().any(|seconds| {

@@ -285,7 +285,7 @@ fn promtool_finds_nothing_wrong_with_the_page() {
 fn promtool_takes_the_rules_and_their_test() {
     let promtool = || -> Command { program("promtool", "prometheus") };
     let rules = deploy("prometheus/rules.yaml");
-    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 34 rules"));
+    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 36 rules"));
     let tests = deploy("prometheus/rules_test.yaml");
     assert!(printed(promtool().args(["test", "rules"]).arg(tests)).contains("SUCCESS"));
     let scrape = deploy("prometheus/scrape.yaml");

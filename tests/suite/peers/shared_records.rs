@@ -154,6 +154,7 @@ impl Instance {
         let now = self.clock.now();
         let identifier = if policy == 0 { format!("ip:{address}") } else { format!("user:{user}") };
         let denial = DenialReport {
+            is_customer: false,
             address,
             policy,
             identifier: &identifier,
@@ -165,7 +166,7 @@ impl Instance {
         let client = abuse::parse(address).unwrap();
         let denied = || self.registry.find(client, now).map_or(0, |(client, ..)| client.denied);
         let before = denied();
-        let line = || RequestLine { is_safe: true, path: "/a", query: None };
+        let line = || RequestLine { is_safe: true, path: "/a", query: None, headers: None, is_logged: false };
         self.recorder.record(&denial, line, || entry(now, user));
         self.recorder.flush();
         eventually("it is recorded", || denied() > before);

@@ -112,6 +112,13 @@ const MESSAGES = {
   make: (answer) => `Key ${answer.id} of ${answer.customer} was made.${warned(answer)}${unshared(answer)}`,
   rotate: (answer) => `Key ${answer.id} of ${answer.customer} was rotated.${unshared(answer)}`,
   revoke: (answer) => `Key ${answer.id} of ${answer.customer} is revoked.${unshared(answer)}`,
+  banIncident: (answer) => {
+    const spared = answer.spared.length ? ` ${many(answer.spared.length, "address is", "addresses are")} spared.` : "";
+    return `${many(answer.addresses, "address is", "addresses are")} banned.${spared}${unshared(answer)}`;
+  },
+  unblockIncident: (answer) => `${many(answer.addresses, "address is", "addresses are")} unblocked.${unshared(answer)}`,
+  acknowledgeIncident: () => "The incident is acknowledged.",
+  muteIncident: (answer) => `The incident is muted until ${utc(new Date(answer.muted_until))}.`,
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.${unshared(answer)}`,
 };
 
@@ -366,7 +373,7 @@ function listen() {
     // It was refused, and browsers don't retry then. `refresh` redirects to the login if the session has ended.
     if (isOver) setTimeout(() => { refresh(); listen(); }, 5000);
   });
-  const changes = ["limited", "unblocked", "banned", "lifted", "drained", "undrained", "reloaded", "not_reloaded", "health", "endpoints", "warning", "missed"];
+  const changes = ["limited", "unblocked", "banned", "lifted", "drained", "undrained", "reloaded", "not_reloaded", "health", "endpoints", "warning", "incident", "incident_act", "missed"];
   for (const name of changes) events.addEventListener(name, refreshSoon);
   events.addEventListener("tick", (event) => showTick(JSON.parse(event.data)));
 }

@@ -3,8 +3,9 @@
 use super::{ban, is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 14] = [
     "/",
+    "/incidents",
     "/blocked",
     "/bans",
     "/keys",
