@@ -300,7 +300,8 @@ impl Incidents {
         }
         let since = if mem::take(&mut state.is_unsent) { i64::MIN } else { state.current.number - 1 };
         let closed = state.closed.iter().filter(|minute| minute.number >= since);
-        closed.map(|minute| (**minute).clone()).chain([state.current.clone()]).collect()
+        let all = closed.map(|minute| (**minute).clone()).chain([state.current.clone()]);
+        all.filter(|minute| !minute.is_empty()).collect()
     }
 
     /// What was sent may not have arrived: all minutes that are looked at, and the incidents of the last hour, are sent again.
