@@ -42,7 +42,7 @@ pub struct Incident {
     /// The counts of minutes that are not looked at any more, and the last of these minutes.
     past: CauseCounts,
     past_until: i64,
-    /// When the whole was written to Redis, or read from there; in minutes.
+    /// Its `last` when it was written to Redis, or read from there.
     pub(in crate::abuse) written: i64,
     /// Whether operators were told of it, and of an attack.
     pub(in crate::abuse) is_announced: bool,
@@ -224,11 +224,6 @@ impl Incident {
         let ends = !self.is_ended && self.is_over(now);
         self.is_ended |= ends;
         ends
-    }
-
-    /// When it ended. `None`: it goes on.
-    pub fn end(&self, now: i64) -> Option<i64> {
-        self.is_over(now).then_some(self.last)
     }
 
     /// Whether it is about a route or a policy of this finding, and of its kind.
