@@ -47,7 +47,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
                 .and_then(|index| Some(config.upstreams.get(index)?.name.clone())),
             upstreams: shares(config, route),
             reply: match &route.action {
-                RouteAction::Upstream(_) => None,
+                RouteAction::Upstream(_) | RouteAction::Decision => None,
                 RouteAction::Usage => Some(200),
                 RouteAction::Reply(reply) => Some(reply.status.as_u16()),
                 RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),

@@ -15,7 +15,7 @@ use crate::{
 /// Kinds of key parts: `path:/a`.
 const PLAIN: [&str; 9] = ["ip", "user", "customer", "api_key", "plan", "path", "route", "host", "method"];
 /// Kinds of key parts with a name: `header:x-api-key=VALUE`.
-const NAMED: [&str; 6] = ["header", "cookie", "query", "jwt", "tls", "value"];
+const NAMED: [&str; 7] = ["header", "cookie", "query", "jwt", "tls", "value", "descriptor"];
 
 /// The key of a limit: `ip:203.0.113.7+path:/a`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,6 +160,7 @@ fn is_made_by(part: &KeyPart, text: &str) -> bool {
         KeyPart::Tls(field) => is_named("tls", field.name()),
         KeyPart::OfKey(field) => kind == field.name(),
         KeyPart::Value(name) => is_named("value", name),
+        KeyPart::Descriptor(name) => is_named("descriptor", name),
     }
 }
 

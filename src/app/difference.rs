@@ -568,6 +568,7 @@ mod tests {
             tls,
             http2: true,
             max_body: None,
+            decisions: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::{
     abuse,
     abuse::settings::Abuse,
-    checks::key_limits,
+    checks::{decisions, key_limits},
     history::{
         alerts::{alerts, check_alerts},
         checks::check_history,
@@ -18,6 +18,7 @@ use crate::config::{
     listeners::{
         clients::{self, ClientLimits, Forwarded, ReplyHeaders},
         resolve::Listeners,
+        settings::DecisionService,
     },
     policies,
     reader::Cursor,
@@ -60,12 +61,17 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     if let (Some(users), Some(api_keys)) = (mapping.peek("user"), &api_keys) {
         key_limits::warn_of_users(users, api_keys);
     }
-    let (user, identity) = identity::resolve::user_sources(
+    let (user, mut identity) = identity::resolve::user_sources(
         mapping.take("user"),
         has_trusted_proxies,
         has_client_certificates,
         has_api_keys,
     );
+    if listeners.iter().filter_map(|listener| listener.decisions.as_ref()).any(DecisionService::takes_calls) {
+        // Calls tell certificates of Envoy's clients; descriptors, users.
+        identity.has_client_certificates = true;
+        (identity.has_users, identity.has_verified_users) = (true, true);
+    }
     let store = StoreSettings::read(mapping.take("store"));
     let limits_attempts = has_api_keys || routes::resolve::require_credentials(mapping.peek("routes"));
     let policies = policies::resolve::policies(
@@ -165,6 +171,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     if let Some(plans) = root.entry("plans") {
         request_values::checks::report_unread_of_plans(plans, &config);
     }
+    decisions::warn(root, &config);
     if let Some(proxies) = proxies {
         identity::checks::warn_of_spoofable_headers(proxies, &config);
     }

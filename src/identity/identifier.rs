@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, Method};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::{
     AddressIdentifier,
@@ -24,6 +24,8 @@ use crate::{
 pub struct RequestAttributes<'a> {
     /// The client's address.
     pub address: &'a AddressIdentifier,
+    /// False: it is another's, since nobody knows the client's.
+    pub has_address: bool,
     pub user: Option<&'a str>,
     /// The replacement for the user in identifiers, if names must not be stored.
     pub pseudonym: Option<&'a str>,
@@ -51,6 +53,8 @@ pub struct RequestAttributes<'a> {
     pub route: &'a str,
     /// The values that the configuration names.
     pub values: &'a FoundValues,
+    /// The entries of the descriptor that stands for the request, in its order.
+    pub descriptor: &'a [(String, String)],
 }
 
 /// The identifier of a request by `recipe`: its parts, each `KIND:VALUE`, joined by `+`.
@@ -68,6 +72,7 @@ pub struct RequestAttributes<'a> {
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
 /// | cookie; several of one name joined by commas | `cookie:session=VALUE` |
 /// | value that the configuration names, or its group; empty if it can't be read | `value:model=big` |
+/// | entry of a descriptor; several of one name joined by commas | `descriptor:generic_key=VALUE` |
 /// | query parameter, decoded; several of one name joined by commas | `query:page=VALUE` |
 /// | one budget for all | `global` |
 ///
@@ -81,7 +86,7 @@ pub struct RequestAttributes<'a> {
 pub fn identifier(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Option<CompactString> {
     // The most frequent one, computed in advance.
     if let [KeyPart::Ip] = *recipe.0 {
-        return Some(attributes.address.identifier().clone());
+        return attributes.has_address.then(|| attributes.address.identifier().clone());
     }
     let mut out = CompactString::const_new("");
     for part in &recipe.0 {
@@ -102,6 +107,7 @@ pub fn user_identifier(user: Option<&str>, pseudonym: Option<&str>) -> Option<Co
 
 fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttributes<'_>) -> Option<()> {
     match part {
+        KeyPart::Ip if !attributes.has_address => return None,
         KeyPart::Ip => out.push_str(attributes.address.identifier()),
         KeyPart::User => push_user(out, attributes.user, attributes.pseudonym)?,
         KeyPart::Header(name) => {
@@ -142,6 +148,9 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Value(name) => {
             out.extend(["value:", name, "="]);
             push_text(out, attributes.values.key_text(name)?.as_bytes());
+        }
+        KeyPart::Descriptor(name) => {
+            push_named(out, "descriptor:", name, &entry(attributes.descriptor, name)?)?;
         }
         KeyPart::Global => out.push_str("global"),
     }
@@ -190,6 +199,10 @@ fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, [u8]>> {
     joined(query_values(query, name))
 }
 
+fn entry<'a>(descriptor: &'a [(String, String)], name: &str) -> Option<Cow<'a, [u8]>> {
+    joined(descriptor.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_bytes().into()))
+}
+
 /// All values, joined by commas. A single one is borrowed.
 fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
     let first = values.next()?;
@@ -214,13 +227,13 @@ pub struct MissingIdentifier;
 /// there is none: most requests of an API name no model.
 ///
 /// # Errors
-/// With [`Missing::Deny`], if one is missing.
+/// With [`Missing::Deny`], if one is missing; with [`Missing::Ip`], if the address is missing as well.
 pub fn identifiers(
     keys: &[KeyRecipe],
     missing: Missing,
     attributes: &RequestAttributes<'_>,
 ) -> Result<Identifiers, MissingIdentifier> {
-    let by_address = || attributes.address.identifier().clone();
+    let by_address = || attributes.has_address.then(|| attributes.address.identifier().clone());
     let mut found = Identifiers::new();
     let mut lacks_values = !keys.is_empty();
     for key in keys {
@@ -231,7 +244,7 @@ pub fn identifiers(
                     key.value_names().any(|name| *attributes.values.get(name) == FoundValue::Absent);
                 continue;
             }
-            (None, Missing::Ip) => by_address(),
+            (None, Missing::Ip) => by_address().ok_or(MissingIdentifier)?,
             (None, Missing::Deny) => return Err(MissingIdentifier),
         };
         if !found.contains(&next) {
@@ -239,7 +252,7 @@ pub fn identifiers(
         }
     }
     Ok(match found.is_empty() {
-        true if !lacks_values => smallvec![by_address()],
+        true if !lacks_values => by_address().into_iter().collect(),
         _ => found,
     })
 }
@@ -260,7 +273,8 @@ pub fn distinct_value(
     match (identifier(recipe, attributes), missing) {
         (Some(value), _) => Ok(Some(value)),
         (None, Missing::Skip) => Ok(None),
-        (None, Missing::Ip) => Ok(Some(attributes.address.identifier().clone())),
+        (None, Missing::Ip) if attributes.has_address => Ok(Some(attributes.address.identifier().clone())),
+        (None, Missing::Ip) => Err(MissingIdentifier),
         (None, Missing::Deny) => Err(MissingIdentifier),
     }
 }
@@ -281,6 +295,7 @@ pub(super) mod tests {
     pub(in crate::identity) fn attributes(headers: &HeaderMap) -> RequestAttributes<'_> {
         RequestAttributes {
             address: &ADDRESS,
+            has_address: true,
             user: Some("acme"),
             pseudonym: None,
             is_user_verified: false,
@@ -296,6 +311,7 @@ pub(super) mod tests {
             headers,
             route: "/a/*",
             values: FoundValues::NONE,
+            descriptor: &[],
         }
     }
 

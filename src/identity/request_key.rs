@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use http::{
-    Extensions, HeaderMap, HeaderValue, Uri,
+    Extensions, HeaderMap, HeaderName, HeaderValue, Uri,
     header::{AUTHORIZATION, REFERER},
     request,
     uri::{Parts, PathAndQuery},
@@ -188,6 +188,11 @@ impl RequestKeys {
                 None => drop(headers.remove(name)),
             }
         }
+    }
+
+    /// The fields that tell upstreams whose key a request has.
+    pub fn header_names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.settings.headers.all().map(|(name, _)| name)
     }
 
     /// The URI for the upstream, with the key that was removed from the query, if upstreams get keys.

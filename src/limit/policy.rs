@@ -88,6 +88,8 @@ pub struct Policy {
     pub max_cost: u64,
     /// Whether CORS preflights are counted.
     pub preflight: bool,
+    /// Whether descriptors are charged past the limit, and may give units back.
+    pub overdraw: bool,
     /// The units of a quota slice, which an instance takes at once and spends alone; 0 without slices.
     pub slice: u64,
     /// The requests it does not apply to.
@@ -164,6 +166,7 @@ impl Policy {
             cost: config.cost.clone(),
             max_cost: config.cost.max(),
             preflight: config.preflight,
+            overdraw: config.overdraw,
             exempt: config.exempt.clone(),
             overrides: Vec::new(),
             unlimited: config.unlimited.clone(),
@@ -223,6 +226,18 @@ impl Policy {
     /// The calendar of the tier `index`, if its windows are the calendar's.
     pub fn calendar(&self, index: usize) -> Option<&Calendar> {
         self.calendars.get(index)?.as_ref()
+    }
+
+    /// The same policy, in which a request is denied instead of waiting.
+    pub fn undelayed(&self) -> Self {
+        let mut policy = self.clone();
+        let variants = policy.overrides.iter_mut().map(|(_, variant)| &mut variant.kind);
+        for kind in variants.chain([&mut policy.kind]) {
+            if let Kind::Gcra { delay, .. } = kind {
+                *delay = 0;
+            }
+        }
+        policy
     }
 
     /// Whether its limits record who made the requests, so that a check needs an entry.

@@ -197,6 +197,7 @@ pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
         }
         let mut counted = denials().filter(|(policy, _)| configured.counts(*policy));
         let offense = match rule.key {
+            BanKey::Ip if !attributes.has_address => None,
             BanKey::Ip => counted.next().map(|denial| (attributes.address.identifier().clone(), denial)),
             BanKey::User => user_identifier(attributes.user, attributes.pseudonym).and_then(|user| {
                 let denial = counted.find(|(_, limited)| attributes.is_user_verified || *limited == user)?;

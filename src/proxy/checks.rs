@@ -40,7 +40,7 @@ pub struct CheckInputs<'a> {
 }
 
 /// The checks of one request.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Checks<'a> {
     checks: SmallVec<[Check<'a>; 2]>,
     /// The limits of each check. Kept beside the checks, because a store takes a slice of checks.
@@ -71,6 +71,8 @@ pub struct Checks<'a> {
     pub(super) request_bytes: Option<u64>,
     /// The most units of output that the request's body asks for, if it was read and says so.
     pub(super) max_output: Option<u64>,
+    /// Whether another proxy asks about the request: it does not wait.
+    pub(super) is_question: bool,
 }
 
 /// Which uses of a request a check is for: one bit each.
@@ -143,6 +145,8 @@ pub enum SkipReason<'a> {
     NoBody,
     /// It lacks the values that its keys name, under these limits.
     LacksValues(VariantRef),
+    /// Another proxy asks about the request, and the policy needs its response, its body, or to know when it ends.
+    Question,
     /// Its route shows the usage of limits: it takes nothing from limits of the key's holder, nor units that upstreams'
     /// responses cost.
     Usage,
@@ -153,9 +157,10 @@ impl<'a> Checks<'a> {
     #[inline(always)]
     pub(super) fn new(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
         let is_preflight = is_preflight(context.request(), context.route);
-        let is_usage = context.route.action == RouteAction::Usage;
+        let is_question = context.facts.question.is_some();
+        let is_usage = context.route.action == RouteAction::Usage && !is_question;
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
-        let mut checks = Self::default();
+        let mut checks = Self { is_question, ..Self::default() };
         // Browsers send preflights without a body.
         let asks_values = !is_preflight && !context.asked_values().is_empty();
         if asks_values {
@@ -163,7 +168,12 @@ impl<'a> Checks<'a> {
             checks.reads_values = context.values_need_body();
         }
         for &RoutePolicy { policy: index, price } in &context.route.policies {
-            let Some(policy) = context.rules.policies.get(index) else { continue };
+            let policies = if is_question { &context.rules.undelayed } else { &context.rules.policies };
+            let Some(policy) = policies.get(index) else { continue };
+            if is_question && context.needs_more_than_head(policy) {
+                checks.skipped.push((index, SkipReason::Question));
+                continue;
+            }
             if is_preflight && !policy.preflight {
                 checks.skipped.push((index, SkipReason::Preflight));
                 continue;
@@ -213,6 +223,33 @@ impl<'a> Checks<'a> {
     /// Each check with its limits.
     pub fn iter(&self) -> impl Iterator<Item = (&Check<'a>, VariantRef)> {
         self.checks.iter().zip(self.variants.iter().copied())
+    }
+
+    /// Each check, to be changed, with its limits.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&mut Check<'a>, VariantRef)> {
+        self.checks.iter_mut().zip(self.variants.iter().copied())
+    }
+
+    /// Adds `check` of another request with which this one is decided. If there is one of the same limit, its cost grows.
+    /// Returns the index of the check; `None`: the other one counts another value.
+    pub(super) fn add_or_merge(&mut self, check: &Check<'a>, variant: VariantRef) -> Option<usize> {
+        self.is_question = true;
+        let is_same = |(other, of): (&Check<'a>, VariantRef)| {
+            (of.policy, of.variant) == (variant.policy, variant.variant)
+                && other.identifier == check.identifier
+        };
+        let Some(nth) = self.iter().position(is_same) else {
+            self.checks.push(check.clone());
+            self.variants.push(variant);
+            return Some(self.checks.len() - 1);
+        };
+        let other = &mut self.checks[nth];
+        match (&other.detail, &check.detail) {
+            (Detail::Member(one), Detail::Member(another)) if one != another => return None,
+            (Detail::Member(_), _) => {}
+            _ => other.cost = other.cost.saturating_add(check.cost),
+        }
+        Some(nth)
     }
 
     /// Each check with its limits and its verdict in `decision`.
@@ -334,7 +371,8 @@ impl<'a> Checks<'a> {
         let mut uses: SmallVec<[Uses; 2]> = self.checks.iter().map(|_| Uses::ALL).collect();
         let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         for RoutePolicy { policy: index, price } in std::mem::take(&mut self.awaiting) {
-            let Some(policy) = context.rules.policies.get(index) else { continue };
+            let policies = if self.is_question { &context.rules.undelayed } else { &context.rules.policies };
+            let Some(policy) = policies.get(index) else { continue };
             let (first, mut skipped) = (self.checks.len(), None);
             for (nth, RequestUse { values, .. }) in read.uses.iter().enumerate() {
                 let attributes = RequestAttributes { values, ..*context.attributes() };

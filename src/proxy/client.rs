@@ -16,7 +16,7 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    config::model::ForwardClientCertificate,
+    config::model::{DecisionService, ForwardClientCertificate},
     identity::AddressIdentifier,
     tls::{TlsIdentity, TlsSession},
 };
@@ -50,6 +50,7 @@ struct ClientFacts {
     peer_value: HeaderValue,
     certificate_fields: OnceCell<Box<CertificateFields>>,
     listener_reply: Option<ListenerReply>,
+    decisions: Option<Box<DecisionService>>,
     hsts: Option<HeaderValue>,
 }
 
@@ -71,6 +72,7 @@ impl ClientFacts {
         let hsts = tls.and_then(|tls| HeaderValue::try_from(tls.hsts.as_ref()?.to_string()).ok());
         Self {
             listener_reply: listener.and_then(|listener| ListenerReply::new(listener, has_certificate)),
+            decisions: listener.and_then(|listener| listener.decisions.clone()).map(Box::new),
             hsts,
             transport,
             is_trusted: rules.is_trusted_proxy(peer),
@@ -121,6 +123,11 @@ impl ClientInfo {
     /// The listener's own reply, for the requests that it does not serve.
     pub(super) fn listener_reply(&self) -> Option<ListenerReply> {
         self.facts.listener_reply
+    }
+
+    /// How the listener answers what another proxy asks. `None`: it forwards requests.
+    pub(super) fn decisions(&self) -> Option<&DecisionService> {
+        self.facts.decisions.as_deref()
     }
 
     /// The value of `Strict-Transport-Security` for each response. Only over TLS (RFC 6797, 7.2).

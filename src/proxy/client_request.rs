@@ -6,19 +6,21 @@ use http::{HeaderValue, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
+use tokio::task::yield_now;
 
 use super::{
     bans::{BanMatch, record_offense},
-    checks::{CheckInputs, Checks},
+    checks::{CheckInputs, Checks, SkipReason},
     client::ClientInfo,
     cors::CorsResponse,
     credential::CredentialFault,
+    decisions::Question,
     early_ends::Judgement,
     exchange::Exchange,
     header_edits::FilledEdits,
     headers,
     peer::Peer,
-    read_request::BodyReading,
+    read_request::{BodyReading, ReceivedPart},
     reply::Reply,
     request_buffering::{NeededPart, NotReceived, ReceivedBody, receive_before_decision, receive_small},
     request_context::{FoundRoute, RequestContext},
@@ -31,7 +33,7 @@ use super::{
 use crate::{
     history::DeniedBy,
     identity::{ClientIp, Identity, RequestKeyFault, TokenRefusal},
-    limit::{Check, Decision, StoreAdmin},
+    limit::{Check, Decision, GrpcOutcome, ResponseStatus, StoreAdmin},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse, SourceLabel, VerdictLabel},
     upstream::UpstreamClient,
@@ -61,6 +63,50 @@ impl<'a, S> ClientRequest<'a, S> {
         Self { worker, client, exchange, body: Some(ReceivedBody::Stream(body)) }
     }
 
+    /// A request that a question of `client` describes. It has no body that could be read.
+    pub(super) fn described(
+        worker: &'a Rc<Worker<S>>,
+        client: &'a Rc<ClientInfo>,
+        request: &request::Parts,
+    ) -> Self {
+        let request_id =
+            headers::request_id(&request.headers, &worker.config().request_id, client.is_trusted());
+        let exchange = Exchange::new(&worker.telemetry, client, request, request_id);
+        Self { worker, client, exchange, body: None }
+    }
+
+    /// The facts of a described request.
+    pub(super) fn described_facts<'f>(
+        &self,
+        request: &'f request::Parts,
+        question: &'f Question,
+    ) -> RequestFacts<'f>
+    where
+        'a: 'f,
+    {
+        let Self { worker, client, .. } = self;
+        let (peer, peer_identifier, is_peer_trusted, certificate) = match question.source() {
+            Some((address, identifier, certificate)) => {
+                (address, identifier, worker.rules.trusted_proxies.contains(address), certificate)
+            }
+            // The certificate of the connection is that of the proxy that asks.
+            None => (client.peer().address().ip(), client.address(), true, None),
+        };
+        RequestFacts {
+            request,
+            survey: worker.rules.survey(&request.headers),
+            peer,
+            peer_identifier,
+            is_peer_trusted,
+            certificate,
+            listener: Some(client.listener()),
+            body_length: None,
+            has_body: false,
+            bans: Some(&worker.bans),
+            question: Some(question),
+        }
+    }
+
     /// The facts of the request.
     pub(super) fn facts(&self, request: &'a request::Parts) -> RequestFacts<'a> {
         let Self { worker, client, body, .. } = self;
@@ -75,6 +121,7 @@ impl<'a, S> ClientRequest<'a, S> {
             body_length: body.as_ref().map(ReceivedBody::least_length),
             has_body: body.as_ref().is_some_and(|body| !body.is_empty()),
             bans: Some(&worker.bans),
+            question: None,
         }
     }
 
@@ -92,7 +139,11 @@ impl<'a, S> ClientRequest<'a, S> {
     }
 
     fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
-        let identity = rules.identify(facts, || self.exchange.time(), |_| ());
+        let mut identity = rules.identify(facts, || self.exchange.time(), |_| ());
+        if let Some(user) = facts.question.and_then(Question::user) {
+            (identity.user, identity.is_verified) = (Some(user.clone()), true);
+            rules.add_pseudonym(&mut identity);
+        }
         self.exchange.set_user(rules.written_user(&identity));
         self.exchange.set_usage_user(rules.written_user(&identity), identity.is_verified);
         if let Some(Ok(key)) = &identity.key {
@@ -137,8 +188,19 @@ impl<'a, S> ClientRequest<'a, S> {
 }
 
 impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
+    /// Charges a described request that is admitted: it will be forwarded.
+    pub(super) async fn charge(&mut self) {
+        let status = ResponseStatus { http: StatusCode::OK, grpc: GrpcOutcome::Known(None) };
+        self.settle(|| status).await;
+        if let Some(reservation) = self.exchange.reservation() {
+            reservation.completed();
+            // The proxy's next question arrives later.
+            yield_now().await;
+        }
+    }
+
     /// Notes that the decision begins, and counts the shadow policies that deny without asking the store.
-    fn begin_decision(&mut self, checks: &Checks<'_>) {
+    pub(super) fn begin_decision(&mut self, checks: &Checks<'_>) {
         for &policy in &checks.denied_in_shadow {
             self.count_decision(policy, VerdictLabel::ShadowDenied, SourceLabel::Store);
             self.exchange.verdict.deny_in_shadow(policy);
@@ -176,7 +238,15 @@ impl<S: StoreAdmin + 'static> ClientRequest<'_, S> {
             Err(fault) => return Err(fault.into()),
         };
         let for_usage = checks.reads_for_usage_alone();
-        let Some(ReceivedBody::Stream(body)) = self.body.take() else { return Ok(()) };
+        let body = match self.body.take() {
+            Some(ReceivedBody::Stream(body)) => body,
+            None if context.facts.question.is_some() => {
+                let nothing = ReceivedPart { bytes: &[], is_whole: true, least_length: 0 };
+                let completed = context.complete(checks, nothing, (reading, 0), &self.inputs());
+                return completed.map(|_unchanged| ()).map_err(Box::from);
+            }
+            _ => return Ok(()),
+        };
         let length = body.size_hint().exact();
         if for_usage && length.is_none_or(|length| length > checks.longest_for_usage() as u64) {
             self.body = Some(ReceivedBody::Stream(body));
@@ -313,7 +383,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
 
     fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
         let identity = self.identify_user(rules, facts);
-        let untrusted = match facts.is_peer_trusted {
+        let untrusted = match facts.is_peer_trusted || facts.question.is_some() {
             true => None,
             false => rules.untrusted_peer(self.client.peer(), &facts.request.headers, facts.survey),
         };
@@ -332,6 +402,16 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
     fn banned_in_shadow(&mut self, ban: &BanMatch) {
         self.worker.metrics().ban_denial(ban.rule, BanVerdict::ShadowDenied);
         self.exchange.verdict.deny_in_shadow(self.worker.config().policies.len() + ban.rule);
+    }
+
+    fn skipped(&mut self, policies: &[(usize, SkipReason<'_>)], context: &RequestContext<'_, '_>) {
+        if context.facts.question.is_some() {
+            for (policy, reason) in policies {
+                if matches!(reason, SkipReason::Question) {
+                    context.rules.warnings.warn_of_skipped(&context.rules.policies[*policy]);
+                }
+            }
+        }
     }
 
     /// Asks the store for one decision on all checks, and records it. The exchange keeps the request's reservation.

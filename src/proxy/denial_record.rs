@@ -33,6 +33,10 @@ impl<'d, 'r, 'a> DenialRecord<'d, 'r, 'a> {
         source: DecisionSource,
         first: bool,
     ) {
+        if !self.context.facts.has_address() {
+            // It would be recorded as the address of the proxy that asks.
+            return;
+        }
         let CheckOutcome { check, variant, verdict } = denied;
         let denial = self.denial(variant.policy, &check.identifier, verdict.retry_after);
         let new = if first {
@@ -49,12 +53,18 @@ impl<'d, 'r, 'a> DenialRecord<'d, 'r, 'a> {
 
     /// Records that the request lacks the value that identifies it for a policy.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
+        if !self.context.facts.has_address() {
+            return;
+        }
         let denial = self.denial(policy, "", None);
         worker.recorder.record(&denial, || self.context.request_line(), || self.evidence());
     }
 
     /// Records that a ban denied the request. `policy`: the index of the ban's rule, which follows the policies.
     pub(super) fn record_banned<S>(&self, worker: &Worker<S>, policy: usize, ban: &Ban) {
+        if !self.context.facts.has_address() {
+            return;
+        }
         let identifier = ban.key.to_string();
         // The end of the ban is read from the ban itself, which may be lifted or replaced.
         let denial = self.denial(policy, &identifier, None);

@@ -34,7 +34,7 @@ use crate::{
     request_values::FoundValues,
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
-        metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
+        metrics::{AskedBy, CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
         traces::{RequestEnd, RequestStart, RequestTrace, UpstreamResult},
     },
     tls::TlsIdentity,
@@ -111,6 +111,8 @@ struct LoggedFields {
     retried: Vec<RetriedTry>,
     /// Its values, as a JSON object.
     values: Option<String>,
+    /// The proxy that asks about the request.
+    front: Option<&'static str>,
 }
 
 impl Exchange {
@@ -138,11 +140,13 @@ impl Exchange {
                 upstream: None,
                 retried: Vec::new(),
                 values: None,
+                front: None,
             })
         });
         let trace = begin_trace(telemetry, client, request, &request_id);
         let started = client.timer().now();
-        let grpc = GrpcCall::new(request, started);
+        // The answer to a question is not the reply to the call that it describes.
+        let grpc = GrpcCall::new(request, started).filter(|_| client.decisions().is_none());
         if let Some(call) = &grpc {
             client.timer().set_call_deadline(call.deadline());
         }
@@ -176,6 +180,22 @@ impl Exchange {
                 edits: Vec::new(),
             },
         )
+    }
+
+    /// Another proxy asks about the request. `is_head`: whether its question is a HEAD itself.
+    pub(super) fn set_front(&mut self, by: AskedBy, is_head: bool) {
+        self.is_head = is_head;
+        if let Some(log) = &mut self.log {
+            log.front = Some(by.name());
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.set_front(by.name());
+        }
+    }
+
+    /// Counts the answer that the proxy gets, with this status.
+    pub(super) fn count_answer(&self, by: AskedBy, status: StatusCode) {
+        self.telemetry.metrics.thread().questions().count(by, status);
     }
 
     /// The request's ID.
@@ -560,6 +580,7 @@ impl Exchange {
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
             cost: None,
             values: log.values.as_deref(),
+            front: log.front,
             trace_id: self.trace.as_ref().map(RequestTrace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: subject.as_deref().map(str::as_bytes),

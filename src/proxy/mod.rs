@@ -17,6 +17,7 @@ mod cors;
 mod cost_meter;
 mod credential;
 mod decision_record;
+pub mod decisions;
 mod denial_record;
 mod early_ends;
 mod early_hints;

@@ -144,6 +144,12 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
         self.asked_values().iter().filter(move |value| value.needs_body(target))
     }
 
+    /// Whether `policy` needs more than the head of the request: what another proxy that asks can't tell.
+    pub(super) fn needs_more_than_head(&self, policy: &Policy) -> bool {
+        let is_of_body = |value: &Arc<RequestValue>| policy.value_names.contains(&value.name);
+        policy.may_refund() || !policy.value_names.is_empty() && self.values_of_body().any(is_of_body)
+    }
+
     /// Whether a body that can't be read passes, and is counted as such. `reads_costs`: whether its members say how much to
     /// reserve.
     fn counts_unreadable(&self, reads_costs: bool) -> bool {

@@ -6,7 +6,8 @@ use http::{HeaderValue, Method, header, request};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    placeholders::PlaceholderValues, read_request::AskedOfRoute, request_facts::RequestFacts, rules::Rules,
+    decisions::Question, placeholders::PlaceholderValues, read_request::AskedOfRoute,
+    request_facts::RequestFacts, rules::Rules,
 };
 use crate::{
     abuse::{self, RequestLine},
@@ -98,6 +99,8 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
                 headers: &request.headers,
                 route: &self.route.name,
                 values: FoundValues::NONE,
+                descriptor: self.facts.question.map_or(&[], Question::entries),
+                has_address: self.facts.has_address(),
             }
         })
     }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use http::{Method, request};
 
-use super::field_survey::FieldSurvey;
+use super::{decisions::Question, field_survey::FieldSurvey};
 use crate::{
     abuse::bans::BanTable,
     api_keys::ApiKey,
@@ -38,6 +38,8 @@ pub struct RequestFacts<'a> {
     pub has_body: bool,
     /// The bans in force. `None`: they are not known for the time of the request.
     pub bans: Option<&'a BanTable>,
+    /// The question of another proxy that describes the request. `None`: the request itself is there.
+    pub question: Option<&'a Question>,
 }
 
 /// Whether requests of this method have a body, for one of which nothing else is known.
@@ -55,6 +57,13 @@ impl<'a> RequestFacts<'a> {
 
     /// The parts of the request for `target` that decide its route, if it comes in on the listener of this index.
     pub fn parts<'p>(&'p self, target: &'p Target, listener: usize) -> RequestParts<'p> {
-        RequestParts { method: &self.request.method, target, headers: &self.request.headers, listener }
+        let descriptor = self.question.and_then(Question::routed);
+        let request::Parts { method, headers, .. } = self.request;
+        RequestParts { method, target, headers, listener, descriptor }
+    }
+
+    /// Whether the client's address is known, at least as that of a proxy before it. A descriptor may lack it.
+    pub(super) fn has_address(&self) -> bool {
+        self.question.is_none_or(Question::has_address)
     }
 }

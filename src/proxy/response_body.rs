@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
@@ -40,6 +41,26 @@ pub(super) enum BodySource {
     Whole(Bytes),
     /// The upstream. Boxed: hyper moves a body several times.
     Upstream(Box<UpstreamBody>),
+    /// The proxy itself, to a call of gRPC.
+    Message(Box<GrpcMessage>),
+}
+
+/// The message with which a call is answered, and the trailers after it.
+#[derive(Debug)]
+pub(super) struct GrpcMessage {
+    /// With its prefix, so that it is not empty.
+    pub(super) bytes: Bytes,
+    /// `None`: they were sent.
+    pub(super) trailers: Option<HeaderMap>,
+}
+
+impl GrpcMessage {
+    fn next_frame(&mut self) -> Option<Frame<Bytes>> {
+        match self.bytes.is_empty() {
+            true => self.trailers.take().map(Frame::trailers),
+            false => Some(Frame::data(mem::take(&mut self.bytes))),
+        }
+    }
 }
 
 /// A body that is streamed from the upstream.
@@ -290,6 +311,7 @@ impl Body for ResponseBody {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
             BodySource::Upstream(body) => std::task::ready!(body.poll_frame(cx)),
+            BodySource::Message(message) => message.next_frame().map(Ok),
         };
         let Some(exchange) = &mut this.exchange else { return Poll::Ready(frame) };
         match &frame {
@@ -328,6 +350,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             BodySource::Whole(bytes) => bytes.is_empty(),
+            BodySource::Message(message) => message.trailers.is_none(),
             BodySource::Upstream(body) => {
                 body.held_back.is_none() && body.unread.is_empty() && body.incoming.is_end_stream()
             }
@@ -338,6 +361,7 @@ impl Body for ResponseBody {
         match &self.source {
             BodySource::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             BodySource::Upstream(body) if body.usage_filter.is_some() => SizeHint::default(),
+            BodySource::Message(_) => SizeHint::default(),
             BodySource::Upstream(body) => body.incoming.size_hint(),
         }
     }

@@ -73,8 +73,8 @@ fn local_reply(
             None => return Ok(*index),
             Some(reply) => (reply, ReplyOrigin::MaxForwards),
         },
-        // `find_source` has handled it.
-        (RouteAction::Usage, _) => (Reply::undecided(), ReplyOrigin::Route),
+        // `find_source` has handled the first; no listener that forwards requests reaches the other.
+        (RouteAction::Usage | RouteAction::Decision, _) => (Reply::undecided(), ReplyOrigin::Route),
         (RouteAction::Reply(configured), _) => (Reply::configured(configured), ReplyOrigin::Route),
         (RouteAction::Redirect(redirect), _) => {
             match location(redirect, &context.found.placeholders(context.rules, request_id)) {

@@ -11,6 +11,7 @@ use http::{
 use super::{
     claims::ClaimFields,
     cors::CorsRule,
+    decisions::DecisionWarnings,
     field_survey::{FieldKind, FieldSurvey},
     headers::{self, Via, X_FORWARDED_FOR},
     peer::Peer,
@@ -52,6 +53,10 @@ pub struct Rules {
     pub(super) has_restricted_plans: bool,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
+    /// The same for requests about which another proxy asks: they do not wait. Empty if no listener serves decisions.
+    pub(super) undelayed: Arc<[Policy]>,
+    /// Warnings about what such questions ask in vain.
+    pub(super) warnings: DecisionWarnings,
     /// In the configuration's order.
     pub(super) bans: Vec<Arc<bans::LadderRule>>,
     /// The texts for clients about the policies.
@@ -95,6 +100,11 @@ impl Rules {
             records_usage: config.history.is_some(),
             has_restricted_plans: config.plans.iter().any(|plan| !plan.allow_values.is_empty()),
             bans: bans::LadderRule::from_config(config.bans.iter().map(Arc::as_ref)),
+            undelayed: match config.listeners.iter().any(|listener| listener.decisions.is_some()) {
+                true => policies.iter().map(Policy::undelayed).collect(),
+                false => Arc::default(),
+            },
+            warnings: DecisionWarnings::default(),
             policies,
             config,
         })

@@ -13,6 +13,7 @@ use super::{
     bans::{exempt_rules, user_key},
     client::ClientInfo,
     client_request::ClientRequest,
+    decisions,
     early_hints::HintedRequest,
     forward::Forwarder,
     grpc::response_status,
@@ -44,6 +45,10 @@ pub fn serve<S: StoreAdmin + 'static>(
     async move {
         let has_body = !body.is_end_stream();
         let upgrade = begin(&client, &mut request, has_body);
+        if let Some(service) = client.decisions() {
+            let service = service.clone();
+            return Ok(Box::pin(decisions::answer((request, body), worker, client, service)).await);
+        }
         worker.rules.conceal_key(&mut request);
         let mut served = ClientRequest::new(&worker, &client, &request, body);
 

@@ -216,7 +216,7 @@ pub(crate) fn find<'r, C: StepHost<'r>>(
         parse_target(facts.request, facts.survey, &rules.config.client_limits).map_err(RefusedBy::Head)?;
     let client = rules.trusted_proxies.client_address(facts.peer, facts.is_peer_trusted, headers);
     caller.located(rules, client)?;
-    check_access(caller, rules.access.everywhere(), client, None)?;
+    check_access(caller, rules.access.everywhere().filter(|_| facts.has_address()), client, None)?;
     caller.check_listener(facts, &target)?;
     let identity = caller.identify(rules, facts);
     let route = find_route(rules, facts, &target)?;
@@ -291,6 +291,7 @@ pub(crate) async fn admit<'r, C: StepHost<'r>>(
 ) -> Result<ResponseSource<'r>, RefusedBy> {
     choose_upstream(caller, context);
     let of_route = context.rules.access.of_route(context.found.route);
+    let of_route = of_route.filter(|_| context.facts.has_address());
     check_access(caller, of_route, context.found.client, Some(context))?;
     if let Some(bans) = context.facts.bans.filter(|bans| !bans.is_empty())
         && let Some(ban) = find_ban(bans, context, caller.inputs().time, |ban| caller.banned_in_shadow(ban))

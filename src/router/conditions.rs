@@ -26,6 +26,10 @@ pub enum Mismatch {
     Cookie(usize),
     /// The listener on which the request came in.
     Listener,
+    /// The domain of the descriptor.
+    Domain,
+    /// The entry with this index in [`Route::descriptor`].
+    Entry(usize),
 }
 
 /// The parts of a request that decide its route.
@@ -36,6 +40,15 @@ pub struct RequestParts<'a> {
     pub headers: &'a HeaderMap,
     /// The index of the listener on which the request came in.
     pub listener: usize,
+    /// The descriptor that stands for the request. `None`: it is a request.
+    pub descriptor: Option<RoutedDescriptor<'a>>,
+}
+
+/// A descriptor, as routes see it.
+#[derive(Debug, Clone, Copy)]
+pub struct RoutedDescriptor<'a> {
+    pub domain: &'a str,
+    pub entries: &'a [(String, String)],
 }
 
 /// The conditions of a route.
@@ -61,13 +74,21 @@ pub(super) struct RareConditions {
     cookies: Vec<(String, String)>,
     /// The indexes of the listeners that the route is for. Empty: none of them is open yet. `None`: all.
     pub(super) listeners: Option<Vec<usize>>,
+    /// The domain of its descriptors. `None`: the route is for requests.
+    domain: Option<String>,
+    descriptor: Vec<(String, String)>,
 }
 
 impl RareConditions {
     /// The conditions of `route`. `listeners`: the configuration's.
     fn new(route: &Route, listeners: &[Listener]) -> Option<Box<Self>> {
-        let Route { headers, query, cookies, listeners: names, .. } = route;
-        if headers.is_empty() && query.is_empty() && cookies.is_empty() && names.is_empty() {
+        let Route { headers, query, cookies, listeners: names, domain, descriptor, .. } = route;
+        if headers.is_empty()
+            && query.is_empty()
+            && cookies.is_empty()
+            && names.is_empty()
+            && domain.is_none()
+        {
             return None;
         }
         let is_named = |listener: &Listener| listener.name.as_ref().is_some_and(|name| names.contains(name));
@@ -77,6 +98,8 @@ impl RareConditions {
             query: query.clone(),
             cookies: cookies.clone(),
             listeners: (!names.is_empty()).then(|| named.map(|(index, _)| index).collect()),
+            domain: domain.clone(),
+            descriptor: descriptor.clone(),
         }))
     }
 
@@ -84,6 +107,13 @@ impl RareConditions {
         let is_other = |listeners: &Vec<usize>| !listeners.contains(&request.listener);
         if self.listeners.as_ref().is_some_and(is_other) {
             return Some(Mismatch::Listener);
+        }
+        if self.domain.as_deref() != request.descriptor.map(|descriptor| descriptor.domain) {
+            return Some(Mismatch::Domain);
+        }
+        let entries = request.descriptor.map_or(&[][..], |descriptor| descriptor.entries);
+        if let Some(entry) = self.descriptor.iter().position(|entry| !entries.contains(entry)) {
+            return Some(Mismatch::Entry(entry));
         }
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
             request.headers.get_all(name).iter().any(|sent| sent == value)
@@ -121,6 +151,11 @@ impl CompiledRoute {
             handles_preflights: route.cors.is_some(),
             strip: stripped_prefix(route),
         }
+    }
+
+    /// Whether it is for descriptors, and not for requests.
+    pub(super) fn is_of_descriptors(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.domain.is_some())
     }
 
     pub(super) fn matches(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> bool {

@@ -16,7 +16,7 @@ mod request_values;
 mod route_table;
 mod target;
 
-pub use conditions::{Mismatch, RequestParts};
+pub use conditions::{Mismatch, RequestParts, RoutedDescriptor};
 pub use host::Host;
 pub use path_rewrite::{Captures, assembled_path};
 pub use rejection::Rejection;

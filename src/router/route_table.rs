@@ -22,10 +22,12 @@ use crate::{
 #[derive(Debug)]
 pub struct Router {
     routes: Vec<CompiledRoute>,
-    /// The routes without regular expressions.
+    /// The routes without regular expressions, but not those for descriptors.
     index: RouteIndex,
-    /// The routes with regular expressions, in order.
+    /// The routes with regular expressions, in order, likewise.
     regexes: Vec<usize>,
+    /// The routes for descriptors, in order.
+    of_descriptors: Vec<usize>,
     /// Their expressions. `None`: fewer than two, or too large together.
     regex_set: Option<PathRegexSet>,
     /// Whether any route ignores letter case.
@@ -48,10 +50,15 @@ impl Router {
             routes: compiled,
             index: RouteIndex::default(),
             regexes: Vec::new(),
+            of_descriptors: Vec::new(),
             regex_set: None,
             folds_case: routes.iter().any(|route| route.matching.case == PathCase::Insensitive),
         };
         for (index, route) in router.routes.iter().enumerate() {
+            if route.is_of_descriptors() {
+                router.of_descriptors.push(index);
+                continue;
+            }
             match route.path.key(router.folds_case) {
                 Some(path) => router.index.insert(index, &route.hosts, &path),
                 None => router.regexes.push(index),
@@ -93,7 +100,7 @@ impl Router {
     /// # Errors
     /// As there.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
-        self.find_on(&RequestParts { method, target, headers, listener: 0 })
+        self.find_on(&RequestParts { method, target, headers, listener: 0, descriptor: None })
     }
 
     /// One listener, by its index, of each group whose requests take the same routes. It is the first listener alone,
@@ -171,6 +178,9 @@ impl Router {
         readings: usize,
     ) -> Result<Option<usize>, Rejection> {
         let matches = |index: usize| self.routes[index].matches(request, path);
+        if request.descriptor.is_some() {
+            return Ok(self.of_descriptors.iter().copied().find(|index| matches(*index)));
+        }
         let host = if self.index.has_hosts() { request.target.host().map(Host::name) } else { None };
         let first = self.index.first(host, trim_slash(&path.folded), matches);
         if self.regexes.first().is_none_or(|regex| first.is_some_and(|first| first < *regex)) {

@@ -149,6 +149,8 @@ fn is_chosen_by_client(
         | KeyPart::Tls(_)
         | KeyPart::OfKey(_)
         | KeyPart::Route
+        // The proxy that asks makes it.
+        | KeyPart::Descriptor(_)
         | KeyPart::Global => false,
         KeyPart::Value(name) => {
             let is_grouped = values.iter().any(|value| value.name == *name && !value.groups.is_empty());

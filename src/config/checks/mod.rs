@@ -1,5 +1,6 @@
 //! Checks that compare topics with each other.
 
+pub(in crate::config) mod decisions;
 pub(in crate::config) mod ineffective_limits;
 pub(in crate::config) mod key_limits;
 pub(in crate::config) mod large_keys;

@@ -12,6 +12,8 @@ pub(in crate::config) struct DraftListener<'t> {
     pub(in crate::config) name: Option<String>,
     /// Whether it redirects requests itself.
     pub(in crate::config) is_redirecting: bool,
+    /// Whether it serves decisions.
+    pub(in crate::config) decides: bool,
     /// The names of its certificates. `None`: clients connect without TLS, or a certificate is invalid.
     pub(in crate::config) certified: Option<Vec<String>>,
 }
@@ -20,18 +22,20 @@ impl<'t> DraftListener<'t> {
     /// The listener at `cursor`, of which only the name is known yet.
     pub(in crate::config) fn new(cursor: Cursor<'t>) -> Self {
         let name = cursor.entry("name").and_then(Cursor::interpolated);
-        Self { cursor, name, is_redirecting: false, certified: None }
+        Self { cursor, name, is_redirecting: false, decides: false, certified: None }
     }
 
     /// Whether requests that come in here may take `route`.
     pub(in crate::config) fn may_take(&self, route: &Route) -> bool {
-        route.listeners.is_empty() || self.name.as_ref().is_some_and(|name| route.listeners.contains(name))
+        let is_named = || self.name.as_ref().is_some_and(|name| route.listeners.contains(name));
+        (route.domain.is_none() || self.decides) && (route.listeners.is_empty() || is_named())
     }
 }
 
-/// Warns about every listener that no route is for. One that redirects needs none.
+/// Warns about every listener that no route is for. One that redirects needs none, nor one for decisions, where requests without
+/// a route are admitted.
 pub(in crate::config) fn warn(listeners: &[DraftListener<'_>], drafts: &[DraftRoute<'_>]) {
-    for listener in listeners.iter().filter(|listener| !listener.is_redirecting) {
+    for listener in listeners.iter().filter(|listener| !listener.is_redirecting && !listener.decides) {
         if drafts.iter().any(|draft| listener.may_take(&draft.route)) {
             continue;
         }

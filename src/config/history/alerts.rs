@@ -214,7 +214,9 @@ fn check_policy(at: Cursor<'_>, policy: &Policy, config: &Config) {
         }
     }
     let parts = || policy.keys.iter().flat_map(|key| &key.0);
-    if parts().any(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_))) {
+    if parts().any(|part| {
+        matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) | KeyPart::Descriptor(_))
+    }) {
         let help = "count by `customer`, with `api_keys`, or by `user`".to_owned();
         at.report(format!("messages would have what clients send for `{name}`, which may be a secret"), help);
         return;

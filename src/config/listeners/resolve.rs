@@ -7,8 +7,8 @@ use crate::config::{
     listeners::{
         guessable_token,
         settings::{
-            Admin, AdminSettings, Hsts, HttpsRedirect, HttpsRedirectSettings, Listener, ListenerSettings,
-            Secret, https,
+            Admin, AdminSettings, DecisionService, Front, Hsts, HttpsRedirect, HttpsRedirectSettings,
+            Listener, ListenerSettings, Secret, Serves, https,
         },
         tls::tls,
     },
@@ -57,7 +57,7 @@ pub(in crate::config) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxie
         let mut mapping = mapping.of(ListenerSettings::mapping());
         let Some(written) = ListenerSettings::fields(&mut mapping) else { continue };
         report_socket_access(&mapping, written.address);
-        let ListenerSettings { address: value, http2, max_body, mode, owner, group, .. } = written;
+        let ListenerSettings { address: value, http2, max_body, mode, owner, group, serves, .. } = written;
         let name = written.name.and_then(|value| value.parse(resource_name));
         let has_proxy_protocol =
             written.proxy_protocol.is_some_and(|value| proxy_protocol(value, has_trusted_proxies));
@@ -66,8 +66,15 @@ pub(in crate::config) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxie
         // An invalid value was reported. Do not report settings that depend on it as well.
         has_client_certificates |=
             tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|(tls, _)| tls.client_auth.is_some()));
+        report_unasked(&mapping, serves, written.front);
+        if serves == Serves::Decisions {
+            check_decisions(&mapping, has_trusted_proxies);
+        }
         mapping.finish();
+        let ListenerSettings { front, path_prefix, .. } = written;
+        let decisions = (serves == Serves::Decisions).then_some(DecisionService { front, path_prefix });
         if let Some(draft) = drafts.last_mut() {
+            draft.decides = decisions.is_some();
             draft.is_redirecting = redirect.is_some();
             draft.certified = tls.as_ref().and_then(Option::as_ref).map(|(_, names)| names.clone());
         }
@@ -85,7 +92,16 @@ pub(in crate::config) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxie
             redirected_hsts = Some((hsts.clone(), value));
         }
         let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
-        listeners.push(Listener { name, addresses, has_proxy_protocol, redirect, tls, http2, max_body });
+        listeners.push(Listener {
+            name,
+            addresses,
+            has_proxy_protocol,
+            redirect,
+            tls,
+            http2,
+            max_body,
+            decisions,
+        });
     }
     // Browsers accept the field over TLS only (RFC 6797, 7.2), so the target listeners of the redirect send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
@@ -127,6 +143,44 @@ fn report_socket_access(mapping: &MappingCursor<'_>, address: Option<Cursor<'_>>
             let help = "remove it, or listen on unix:/path".to_owned();
             mapping.report_at(location, format!("`{key}` is only for Unix sockets"), help);
         }
+    }
+}
+
+/// Reports what keeps a listener for decisions from being asked.
+fn check_decisions(mapping: &MappingCursor<'_>, has_trusted_proxies: bool) {
+    let Some(serves) = mapping.peek("serves") else { return };
+    if !has_trusted_proxies {
+        let help =
+            "add the addresses of the proxy that asks to `trusted_proxies`, or `unix` for a Unix socket";
+        serves.report("only trusted proxies may ask for decisions, and none is configured", help.to_owned());
+    }
+    for key in ["redirect", "proxy_protocol", "max_body"] {
+        if let Some(location) = mapping.key_location(key) {
+            let help = "remove it: the proxy that asks has its own".to_owned();
+            mapping.report_at(location, format!("`{key}` does nothing where decisions are served"), help);
+        }
+    }
+    let asks_by_http = mapping
+        .peek("front")
+        .is_some_and(|front| front.scalar() != Some("envoy") || mapping.peek("path_prefix").is_some());
+    if !asks_by_http
+        && let Some(http2) = mapping.peek("http2").filter(|http2| http2.scalar() == Some("false"))
+    {
+        let help = "remove it, or write which proxy asks by HTTP: `front: nginx`, `ingress-nginx`, `traefik`, `caddy`, or `envoy` with \
+                    `path_prefix`";
+        http2.report("gRPC needs HTTP/2", help.to_owned());
+    }
+}
+
+/// Reports `front` and `path_prefix` where they do nothing.
+fn report_unasked(mapping: &MappingCursor<'_>, serves: Serves, front: Option<Front>) {
+    if let Some(location) = mapping.key_location("front").filter(|_| serves == Serves::Proxying) {
+        let help = "add `serves: decisions`, or remove it".to_owned();
+        mapping.report_at(location, "`front` is only for listeners that serve decisions", help);
+    }
+    if let Some(location) = mapping.key_location("path_prefix").filter(|_| front != Some(Front::Envoy)) {
+        let help = "add `front: envoy`, or remove it".to_owned();
+        mapping.report_at(location, "`path_prefix` is only for Envoy's questions by HTTP", help);
     }
 }
 

@@ -33,6 +33,48 @@ pub struct Listener {
     /// The limit on a request's body, in bytes, on routes without a limit of their own. 0: no limit; `None`: the limit
     /// of [`ClientLimits`](crate::config::listeners::clients::ClientLimits).
     pub max_body: Option<usize>,
+    /// What another proxy asks is answered here. `None`: requests are forwarded.
+    pub decisions: Option<DecisionService>,
+}
+
+/// What a listener does with its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
+pub enum Serves {
+    Proxying,
+    /// Another proxy asks about its requests, and forwards them itself.
+    Decisions,
+}
+
+/// How another proxy asks about its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecisionService {
+    /// The proxy that asks by HTTP. `None`: it asks by gRPC.
+    pub front: Option<Front>,
+    /// What Envoy writes before the path of a question by HTTP.
+    pub path_prefix: Option<String>,
+}
+
+impl DecisionService {
+    /// Whether questions may come by gRPC.
+    pub fn takes_calls(&self) -> bool {
+        matches!(self.front, None | Some(Front::Envoy))
+    }
+}
+
+/// A proxy that asks about its requests by HTTP. Each describes them in its own fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
+pub enum Front {
+    /// `auth_request`
+    Nginx,
+    /// `nginx.ingress.kubernetes.io/auth-url`
+    #[word("ingress-nginx")]
+    IngressNginx,
+    /// `forwardAuth`
+    Traefik,
+    /// `forward_auth`
+    Caddy,
+    /// `ext_authz` with an HTTP service
+    Envoy,
 }
 
 impl Listener {
@@ -47,6 +89,7 @@ impl Listener {
             tls: None,
             http2: true,
             max_body: None,
+            decisions: None,
         }
     }
 
@@ -65,7 +108,7 @@ impl Listener {
 /// Leaves out settings that are not set; without any, it is the address alone.
 impl Serialize for Listener {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { name, addresses, has_proxy_protocol, redirect, tls, http2, max_body } = self;
+        let Self { name, addresses, has_proxy_protocol, redirect, tls, http2, max_body, decisions } = self;
         let unix = addresses.iter().find_map(|address| match address {
             ListenAddress::Tcp(_) => None,
             ListenAddress::Unix(socket) => Some(socket),
@@ -73,9 +116,17 @@ impl Serialize for Listener {
         let access = unix.filter(|UnixSocket { mode, owner, group, .. }| {
             mode.is_some() || owner.is_some() || group.is_some()
         });
-        if let (None, [address], None, false, None, None, true, None) =
-            (name, addresses.as_slice(), access, has_proxy_protocol, redirect, tls, http2, max_body)
-        {
+        if let (None, [address], None, false, None, None, true, None, None) = (
+            name,
+            addresses.as_slice(),
+            access,
+            has_proxy_protocol,
+            redirect,
+            tls,
+            http2,
+            max_body,
+            decisions,
+        ) {
             return address.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
@@ -110,6 +161,15 @@ impl Serialize for Listener {
         }
         if let Some(bytes) = max_body {
             map.serialize_entry("max_body", &format_size(*bytes))?;
+        }
+        if let Some(DecisionService { front, path_prefix }) = decisions {
+            map.serialize_entry("serves", &Serves::Decisions)?;
+            if let Some(front) = front {
+                map.serialize_entry("front", front)?;
+            }
+            if let Some(prefix) = path_prefix {
+                map.serialize_entry("path_prefix", prefix)?;
+            }
         }
         map.end()
     }
@@ -253,6 +313,13 @@ impl fmt::Debug for Secret {
 /// One or more addresses on which clients are served in the same way.
 #[derive(Settings)]
 #[settings(written, page = "connections.md", foreign = "listeners[]", sample = "address: 127.0.0.1:8090")]
+#[settings(rules(
+    Where("front", "serves", &["decisions"]),
+    Where("path_prefix", "front", &["envoy"]),
+    NotWhere("redirect", "serves", &["decisions"]),
+    NotWhere("proxy_protocol", "serves", &["decisions"]),
+    NotWhere("max_body", "serves", &["decisions"])
+))]
 pub(in crate::config) struct ListenerSettings<'t> {
     /// The address to listen on, or a list of them.
     #[setting(either(text = LISTEN, list(text = LISTEN, SomeUnique)), example = "[0.0.0.0:8080, \"[::]:8080\"]")]
@@ -297,6 +364,18 @@ pub(in crate::config) struct ListenerSettings<'t> {
     #[setting(size = "0..=1024TiB", parse = body_size, unset = "`client_limits.max_body`", example = "10MiB")]
     #[setting(see = ["routes[].max_body", "client_limits.max_body"])]
     pub(in crate::config) max_body: Option<usize>,
+    /// What the listener does: `proxying` forwards requests to upstreams. `decisions` answers another proxy that asks about
+    /// its requests and forwards them itself: nginx, Caddy, Traefik or Envoy. Only `trusted_proxies` may ask.
+    #[setting(default = "proxying", example = "decisions", see = ["listeners[].front", "trusted_proxies"])]
+    pub(in crate::config) serves: Serves,
+    /// The proxy that asks by HTTP. It decides in which headers a question describes a request; the other ones are dropped.
+    #[setting(unset = "the proxy asks by gRPC", example = "traefik", beside = "serves: decisions")]
+    pub(in crate::config) front: Option<Front>,
+    /// What Envoy writes before the path of each question by HTTP (`path_prefix` of its `http_service`). Requests with
+    /// other paths are gRPC.
+    #[setting(text = PLAIN_PATH, parse = question_prefix, unset = "Envoy asks by gRPC", example = "/decide")]
+    #[setting(beside = "serves: decisions, front: envoy")]
+    pub(in crate::config) path_prefix: Option<String>,
 }
 
 /// The redirect to https.
@@ -371,6 +450,15 @@ pub(in crate::config) struct ClientAuthSettings {
     #[setting(missing = "the status of the reply to a client without a certificate")]
     #[setting(count = "400..=499", parse = refusal, example = "400")]
     pub(in crate::config) required: u16,
+}
+
+/// What stands before the path of a question. The path that follows has a slash of its own.
+fn question_prefix(text: &str) -> Result<String, Invalid> {
+    let is_one = |prefix: &str| prefix.starts_with('/') && !prefix.contains(['?', '#', ' ']);
+    match text.trim_end_matches('/') {
+        prefix if is_one(prefix) => Ok(prefix.to_owned()),
+        _ => Err(Invalid::new("is not a path").expected("such as /decide")),
+    }
 }
 
 pub(in crate::config) fn refusal(text: &str) -> Result<u16, Invalid> {

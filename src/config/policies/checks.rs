@@ -165,7 +165,12 @@ fn report_unit_settings(
     kind: Algorithm,
     why: &str,
 ) {
-    for (key, is_set) in [("cost", true), ("count", true), ("count_denied", policy.count_denied)] {
+    for (key, is_set) in [
+        ("cost", true),
+        ("count", true),
+        ("count_denied", policy.count_denied),
+        ("overdraw", policy.overdraw),
+    ] {
         if let Some(location) = mapping.key_location(key).filter(|_| is_set) {
             mapping.report_at(location, format!("{} does not take `{key}`", kind.name()), why.to_owned());
         }

@@ -124,6 +124,7 @@ fn policy(
         mode: settings.mode,
         count_denied: settings.count_denied,
         preflight: settings.preflight,
+        overdraw: settings.overdraw,
         slice: settings.slice,
         exempt,
         overrides,

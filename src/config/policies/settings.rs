@@ -53,6 +53,8 @@ pub struct Policy {
     pub count_denied: bool,
     /// Whether CORS preflights are counted.
     pub preflight: bool,
+    /// Whether descriptors are charged past the limit, and may give units back.
+    pub overdraw: bool,
     /// The share of a window's quota that an instance may take at once, 0 to 1. Not 0: `fixed_window` with one
     /// tier.
     #[serde(serialize_with = "serialize::percentage")]
@@ -91,6 +93,7 @@ impl Policy {
             mode: Mode::Enforce,
             count_denied: false,
             preflight: false,
+            overdraw: false,
             slice: 0.0,
             exempt: Vec::new(),
             overrides: Vec::new(),
@@ -221,6 +224,7 @@ pub struct RecordedFields {
     Where("lease", "algorithm", &["concurrency"]),
     NotWhere("cost", "algorithm", &["concurrency", "distinct"]),
     NotWhere("count", "algorithm", &["concurrency", "distinct"]),
+    NotWhere("overdraw", "algorithm", &["concurrency", "distinct"]),
     KindWhere("limit", "algorithm", "concurrency", Kind::Count(1, MAX_LIMIT), Kind::Text(&text::QUOTA))
 ))]
 pub(in crate::config) struct PolicySettings<'t> {
@@ -230,7 +234,7 @@ pub(in crate::config) struct PolicySettings<'t> {
     pub(in crate::config) algorithm: Option<Algorithm>,
     /// What requests are counted by: `ip`, `user`, `customer`, `api_key`, `plan`, `header:NAME`, `cookie:NAME`,
     /// `query:NAME`, `jwt:CLAIM`, `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `value:NAME`,
-    /// `global`, or a combination such as `ip+path`. Each key of a list has a limit of its own.
+    /// `descriptor:NAME`, `global`, or a combination such as `ip+path`. Each key of a list has a limit of its own.
     #[setting(either(text = KEY, list(text = KEY, SomeUnique)), missing = KEYS, example = "[ip, user]")]
     #[setting(see = ["user", "api_keys", "values", "policies.*.missing", "client_address.ipv6_prefix"])]
     pub(in crate::config) key: Option<Cursor<'t>>,
@@ -316,6 +320,10 @@ pub(in crate::config) struct PolicySettings<'t> {
     /// `shadow` counts and reports, and denies nothing.
     #[setting(default = "enforce", example = "shadow", see = ["policies.*.reply"])]
     pub(in crate::config) mode: Mode,
+    /// Charges what a descriptor adds (`hits_addend`) even where it exceeds the limit, and lets it give back units
+    /// (`is_negative_hits`). For costs that Envoy reports when a request has ended (`apply_on_stream_done`).
+    #[setting(default = "false", example = "true", see = ["routes[].domain"])]
+    pub(in crate::config) overdraw: bool,
     /// Whether CORS preflights count. Browsers send them before some requests.
     #[setting(default = "false", example = "true", see = ["routes[].cors"])]
     pub(in crate::config) preflight: bool,

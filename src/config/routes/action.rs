@@ -29,6 +29,8 @@ pub enum RouteAction {
     Redirect(Box<Redirect>),
     /// Tollgate replies with the limits of the request's API key, and what is left of them.
     Usage,
+    /// Nothing: another proxy asks about its requests, and forwards them itself.
+    Decision,
 }
 
 impl RouteAction {
@@ -36,7 +38,7 @@ impl RouteAction {
     pub fn upstream(&self) -> Option<usize> {
         match self {
             Self::Upstream(index) => Some(*index),
-            Self::Reply(_) | Self::Redirect(_) | Self::Usage => None,
+            Self::Reply(_) | Self::Redirect(_) | Self::Usage | Self::Decision => None,
         }
     }
 }
@@ -143,11 +145,11 @@ fn text<S: Serializer>(body: &Bytes, to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Reads `upstream`, `reply` or `redirect` of the route `mapping`. `is_usage`: it has `usage: true`. `path`: its path, and the reader of texts that refer to it.
-/// `None`: the action is invalid, or the path is.
+/// `is_forwarded`: whether a listener reaches it that forwards requests. `None`: the action is invalid, or the path is.
 pub(in crate::config) fn action(
     mapping: &MappingCursor<'_>,
     [upstream, reply, redirect]: [Option<Cursor<'_>>; 3],
-    is_usage: bool,
+    (is_usage, is_forwarded): (bool, bool),
     upstreams: &NameTable<'_>,
     path: Option<(&PathPattern, TextReader<'_>)>,
 ) -> Option<RouteAction> {
@@ -162,6 +164,9 @@ pub(in crate::config) fn action(
         return Redirect::read(value, path, reader).map(|redirect| RouteAction::Redirect(Box::new(redirect)));
     }
     if !["upstream", "upstreams", "reply", "redirect"].into_iter().any(|key| mapping.has_or_misspells(key)) {
+        if !is_forwarded {
+            return Some(RouteAction::Decision);
+        }
         mapping.report("`upstream` is missing", MISSING.to_owned());
     }
     self::upstream(upstream?, upstreams).map(RouteAction::Upstream)

@@ -87,7 +87,8 @@ fn with_parameters(path: &str) -> String {
 pub(in crate::config) fn warn_of_root_alone(drafts: &[DraftRoute<'_>]) {
     let is_root =
         |draft: &DraftRoute<'_>| matches!(&draft.route.path, PathPattern::Exact(path) if path == "/");
-    if let Some(first) = drafts.first().filter(|_| drafts.iter().all(is_root)) {
+    let mut of_requests = drafts.iter().filter(|draft| draft.route.domain.is_none());
+    if let Some(first) = of_requests.clone().next().filter(|_| of_requests.all(is_root)) {
         let message = "`path: /` matches only the path / itself, so every other request gets 404";
         first.cursor.warn(message, "to match every path, write `path: /*`".to_owned());
     }
@@ -192,7 +193,7 @@ pub(in crate::config) fn report_covered(drafts: &[DraftRoute<'_>], index: &Draft
 /// certificate, and refuse it.
 pub(in crate::config) fn warn_of_uncertified(drafts: &[DraftRoute<'_>], listeners: &[DraftListener<'_>]) {
     let of_all = certified(listeners, |_| true);
-    for DraftRoute { cursor, route, .. } in drafts {
+    for DraftRoute { cursor, route, .. } in drafts.iter().filter(|draft| draft.route.domain.is_none()) {
         let of_route =
             (!route.listeners.is_empty()).then(|| certified(listeners, |listener| listener.may_take(route)));
         let Some(certified) = of_route.as_ref().unwrap_or(&of_all) else { continue };
@@ -215,7 +216,8 @@ fn certified(
     listeners: &[DraftListener<'_>],
     is_meant: impl Fn(&DraftListener<'_>) -> bool,
 ) -> Option<Vec<String>> {
-    let serves = |listener: &&DraftListener<'_>| is_meant(listener) && !listener.is_redirecting;
+    let serves =
+        |listener: &&DraftListener<'_>| is_meant(listener) && !listener.is_redirecting && !listener.decides;
     let names: Option<Vec<&Vec<String>>> =
         listeners.iter().filter(serves).map(|listener| listener.certified.as_ref()).collect();
     names.filter(|names| !names.is_empty()).map(|names| names.into_iter().flatten().cloned().collect())

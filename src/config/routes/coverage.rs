@@ -78,6 +78,8 @@ fn expression_key(regex: &PathRegex) -> PathKey {
 /// is not found.
 pub(in crate::config) fn covers(earlier: &Route, later: &Route) -> bool {
     any_or_all(&earlier.listeners, &later.listeners, PartialEq::eq)
+        && earlier.domain == later.domain
+        && earlier.descriptor.iter().all(|entry| later.descriptor.contains(entry))
         && any_or_all(&earlier.hosts, &later.hosts, covers_host)
         && any_or_all(&earlier.methods, &later.methods, covers_method)
         && covers_preflights(earlier, later)

@@ -31,7 +31,7 @@ use crate::config::{
         parameter_name, parameter_value, path_pattern,
         path_regex::PathRegexSet,
         patterns::{HostPattern, PathPattern},
-        route_name, suggest_hosts,
+        printable_text, route_name, suggest_hosts,
     },
 };
 
@@ -71,6 +71,7 @@ pub(in crate::config) fn routes(
         values,
         identity,
         listeners: &listener_names,
+        drafts: listeners,
         api_keys,
     };
     let mut drafts = Vec::new();
@@ -137,6 +138,7 @@ struct RouteReading<'a, 't> {
     values: &'a ReadValues<'t>,
     identity: IdentitySources,
     listeners: &'a NameTable<'a>,
+    drafts: &'a [DraftListener<'t>],
     api_keys: Option<&'a ApiKeySettings>,
 }
 
@@ -170,6 +172,9 @@ struct Conditions {
     headers: Option<Vec<(HeaderName, HeaderValue)>>,
     query: Option<Vec<(String, String)>>,
     cookies: Option<Vec<(String, String)>>,
+    /// `None`: it is invalid. `Some(None)`: the route is for requests.
+    domain: Option<Option<String>>,
+    descriptor: Option<Vec<(String, String)>>,
     has_secrets: bool,
 }
 
@@ -204,9 +209,40 @@ impl Conditions {
         }
         let cookies =
             settings.cookie.map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
-        let has_secrets =
-            [settings.headers, settings.query, settings.cookie].into_iter().flatten().any(Cursor::is_hidden);
-        Self { listeners, hosts, path, written_path, methods, headers, query, cookies, has_secrets }
+        let domain = settings.domain.map_or(Some(None), |value| value.parse(printable_text).map(Some));
+        let descriptor = settings
+            .descriptor
+            .map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
+        let confidential = [settings.headers, settings.query, settings.cookie, settings.descriptor];
+        let has_secrets = confidential.into_iter().flatten().any(Cursor::is_hidden);
+        // A descriptor need not have a path.
+        let path = match settings.path {
+            None if settings.domain.is_some() => path_pattern("/*").ok().map(|any| ("/*".to_owned(), any)),
+            _ => path,
+        };
+        Self {
+            listeners,
+            hosts,
+            path,
+            written_path,
+            methods,
+            headers,
+            query,
+            cookies,
+            domain,
+            descriptor,
+            has_secrets,
+        }
+    }
+
+    /// Whether a listener that forwards requests may reach the route. False if that can't be told.
+    fn are_forwarded(&self, drafts: &[DraftListener<'_>]) -> bool {
+        let (Some(None), Some(listeners)) = (&self.domain, &self.listeners) else { return false };
+        drafts.is_empty()
+            || drafts.iter().any(|draft| {
+                let is_named = || draft.name.as_ref().is_some_and(|name| listeners.contains(name));
+                !draft.decides && (listeners.is_empty() || is_named())
+            })
     }
 }
 
@@ -222,8 +258,28 @@ fn draft_route<'t>(
     let settings = RouteSettings::fields(&mut mapping)?;
     checks::check_actions(&mapping);
     let name = settings.name.map(|value| Some((value, value.parse(route_name)?)));
-    let Conditions { listeners, hosts, path, written_path, methods, headers, query, cookies, has_secrets } =
-        Conditions::read(&settings, reading);
+    let conditions = Conditions::read(&settings, reading);
+    let is_forwarded = conditions.are_forwarded(reading.drafts);
+    let Conditions {
+        listeners,
+        hosts,
+        path,
+        written_path,
+        methods,
+        headers,
+        query,
+        cookies,
+        domain,
+        descriptor,
+        has_secrets,
+    } = conditions;
+    if settings.domain.is_none() {
+        mapping.report_if_missing("path", "such as `path: /*`");
+        if let Some(location) = mapping.key_location("descriptor") {
+            let help = "add the `domain` of the descriptors, such as `domain: edge`".to_owned();
+            mapping.report_at(location, "`descriptor` works only with `domain`", help);
+        }
+    }
     let captures = path.as_ref().map(|(_, path)| path.captures());
     let value_names = values.placeholders();
     let reader = captures.as_deref().map(|captures| TextReader {
@@ -237,7 +293,7 @@ fn draft_route<'t>(
     });
     let path_and_reader = path.as_ref().map(|(_, path)| path).zip(reader);
     explain_foreign(&mut mapping);
-    let (split, action) = read_action(&mapping, &settings, reading, only, path_and_reader);
+    let (split, action) = read_action(&mapping, (&settings, is_forwarded), reading, only, path_and_reader);
     let own = settings.policies.map(|list| route_policies(list, policies));
     let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
     let timeouts = Timeouts::or(settings.timeouts, inherited.timeouts);
@@ -274,10 +330,11 @@ fn draft_route<'t>(
     });
     mapping.finish();
 
-    let (text, path) = path?;
-    let (name, called) = match name {
-        Some(given) => given.map(|(cursor, name)| (Some(cursor), name))?,
-        None => (None, text),
+    let ((text, path), domain) = (path?, domain?);
+    let (name, called) = match (name, &domain) {
+        (Some(given), _) => given.map(|(cursor, name)| (Some(cursor), name))?,
+        (None, Some(domain)) if settings.path.is_none() => (None, domain.clone()),
+        (None, _) => (None, text),
     };
     let mut route = Route {
         name: called,
@@ -291,6 +348,8 @@ fn draft_route<'t>(
         headers: headers?,
         query: query?,
         cookies: cookies?,
+        domain,
+        descriptor: descriptor?,
         has_secrets,
         action: action?,
         split: None,
@@ -327,7 +386,7 @@ fn draft_route<'t>(
 /// Reads the action of a route, and the upstreams that share its requests. `only`: as in [`draft_route`].
 fn read_action(
     mapping: &MappingCursor<'_>,
-    settings: &RouteSettings<'_>,
+    (settings, is_forwarded): (&RouteSettings<'_>, bool),
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
     path_and_reader: Option<(&PathPattern, TextReader<'_>)>,
@@ -347,7 +406,7 @@ fn read_action(
             action(
                 mapping,
                 [upstream, reply, redirect],
-                settings.usage,
+                (settings.usage, is_forwarded),
                 &reading.upstreams.names,
                 path_and_reader,
             )

@@ -59,6 +59,12 @@ pub struct Route {
     /// Likewise each cookie.
     #[serde(rename = "cookie", serialize_with = "serialize::pairs")]
     pub cookies: Vec<(String, String)>,
+    /// The domain of the descriptors that the route is for. `None`: it is for requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// Entries that a descriptor must have, with exactly these values.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "serialize::pairs")]
+    pub descriptor: Vec<(String, String)>,
     /// Whether a value of these is a credential, or was inserted from outside the file, so that none of them must be shown.
     #[serde(skip)]
     pub has_secrets: bool,
@@ -119,6 +125,8 @@ impl Route {
             headers: Vec::new(),
             query: Vec::new(),
             cookies: Vec::new(),
+            domain: None,
+            descriptor: Vec::new(),
             has_secrets: false,
             action: RouteAction::Upstream(0),
             split: None,
@@ -295,7 +303,9 @@ pub enum EarlyHints {
 #[derive(Settings)]
 #[settings(written, page = "routes.md", foreign = "routes[]", sample = "path: /api/*, upstream: api")]
 #[settings(rules(
-    One(&["upstream", "upstreams", "reply", "redirect", "usage"]),
+    AtMostOne(&["upstream", "upstreams", "reply", "redirect", "usage"]),
+    AtLeastOne(&["path", "domain"]),
+    With("descriptor", "domain"),
     With("split_by", "upstreams"),
     AtMostOne(&["rewrite", "reply", "redirect", "usage"]),
     AtMostOne(&["request_headers", "reply", "redirect", "usage"]),
@@ -315,8 +325,7 @@ pub(in crate::config) struct RouteSettings<'t> {
     pub(in crate::config) hosts: Option<Cursor<'t>>,
     /// The path: an exact path, a path and everything below it (`/api/*`), a path with parameters (`/users/{id}`), or a
     /// regular expression after `~`.
-    #[setting(text = PATH, example = "/api/*", see = ["routes[].match", "routes[].rewrite"])]
-    #[setting(missing = "such as `path: /*`")]
+    #[setting(text = PATH, unset = "every path", example = "/api/*", see = ["routes[].match", "routes[].rewrite"])]
     pub(in crate::config) path: Option<Cursor<'t>>,
     /// The methods that the route is for. `GET` includes `HEAD`.
     #[setting(list(text = METHOD, SomeUnique), unset = "every method", example = "[GET, POST]")]
@@ -333,8 +342,16 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(names(COOKIE, text = ANY, Some), unset = "none", example = "{ beta: \"1\" }")]
     #[setting(flags(confidential))]
     pub(in crate::config) cookie: Option<Cursor<'t>>,
+    /// The domain of the rate limit descriptors that the route is for (`domain` in Envoy's configuration). Without it, the
+    /// route is for requests. A descriptor without a route is admitted.
+    #[setting(text = NAME, unset = "the route is for requests", example = "edge", see = ["listeners[].serves"])]
+    pub(in crate::config) domain: Option<Cursor<'t>>,
+    /// Entries that a descriptor must have, with exactly these values.
+    #[setting(names(PARAMETER, text = ANY, Some), unset = "none", example = "{ generic_key: login }")]
+    #[setting(beside = "domain: edge", flags(confidential))]
+    pub(in crate::config) descriptor: Option<Cursor<'t>>,
     /// The upstream that requests are forwarded to. A route has exactly one of `upstream`, `upstreams`, `reply`,
-    /// `redirect` and `usage`.
+    /// `redirect` and `usage`; none, if only listeners with `serves: decisions` reach it.
     #[setting(text = RESOURCE, example = "api")]
     pub(in crate::config) upstream: Option<Cursor<'t>>,
     /// Several upstreams that share the requests by weight, for example for a canary release.

@@ -59,7 +59,7 @@ pub(in crate::config) static KEY_PREFIX: Text = scalar("1 to 16 letters and digi
 pub(in crate::config) static KEY_FIELD: Text = text("`customer` or `api_key`", "^(customer|api_key)$");
 pub(in crate::config) static KEY: Text = text(
     "a key",
-    r"^(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|value:[A-Za-z0-9._-]+|tls:(subject|fingerprint))(\+(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|value:[A-Za-z0-9._-]+|tls:(subject|fingerprint)))*$",
+    r"^(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt|descriptor):[^+]+|value:[A-Za-z0-9._-]+|tls:(subject|fingerprint))(\+(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt|descriptor):[^+]+|value:[A-Za-z0-9._-]+|tls:(subject|fingerprint)))*$",
 );
 pub(in crate::config) static CERTIFICATE_FIELD: Text =
     text("`subject` or `fingerprint`", "^(subject|fingerprint)$");

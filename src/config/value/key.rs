@@ -17,7 +17,7 @@ use crate::{
     tls::{CertificateField, canonical_subject, read_fingerprint},
 };
 
-const KEY_FORMS: [&str; 17] = [
+const KEY_FORMS: [&str; 18] = [
     "ip",
     "user",
     "customer",
@@ -34,6 +34,7 @@ const KEY_FORMS: [&str; 17] = [
     "host",
     "method",
     "value:NAME",
+    "descriptor:NAME",
     "global",
 ];
 
@@ -89,6 +90,7 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
         Some(("tls", field)) => certificate_field(field).map(KeyPart::Tls),
         Some(("value", name)) if !name.is_empty() => resource_name(name).map(KeyPart::Value),
         Some(("query", name)) if !name.is_empty() => parameter_name(name).map(KeyPart::Query),
+        Some(("descriptor", name)) if !name.is_empty() => parameter_name(name).map(KeyPart::Descriptor),
         _ => match word {
             "ip" => Ok(KeyPart::Ip),
             "user" => Ok(KeyPart::User),
@@ -207,7 +209,7 @@ pub(in crate::config) fn suggest_key(text: &str) -> Option<String> {
 /// One part.
 fn part(word: &str) -> Option<String> {
     let word = word.trim().trim_start_matches('$').trim_matches(['{', '}']);
-    if let Some((kind @ ("header" | "cookie" | "query" | "jwt" | "tls" | "value"), name)) =
+    if let Some((kind @ ("header" | "cookie" | "query" | "jwt" | "tls" | "value" | "descriptor"), name)) =
         word.split_once(':')
     {
         return Some(format!("{kind}:{}", name.trim()));
@@ -382,6 +384,8 @@ pub enum KeyPart {
     Method,
     /// A value of `values`.
     Value(String),
+    /// An entry of the descriptor.
+    Descriptor(String),
     /// One budget for all.
     Global,
 }

@@ -48,6 +48,7 @@ impl Display for KeyPart {
             Self::Host => f.write_str("host"),
             Self::Method => f.write_str("method"),
             Self::Value(name) => write!(f, "value:{name}"),
+            Self::Descriptor(name) => write!(f, "descriptor:{name}"),
             Self::Global => f.write_str("global"),
         }
     }

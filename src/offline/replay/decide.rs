@@ -222,6 +222,7 @@ impl<'r, S: Store> Replay<'r, S> {
             body_length: None,
             has_body: usually_has_body(&logged.request.method),
             bans: None,
+            question: None,
         };
         let mut replayed = Replayed {
             replay: self,
@@ -330,7 +331,13 @@ impl<'r, S: Store> Replay<'r, S> {
             let Some(cost) = cost else { continue };
             let actual = match (logged.progress, action) {
                 // Only upstreams' responses cost something.
-                (_, RouteAction::Reply(_) | RouteAction::Redirect(_) | RouteAction::Usage) => Some(0),
+                (
+                    _,
+                    RouteAction::Reply(_)
+                    | RouteAction::Redirect(_)
+                    | RouteAction::Usage
+                    | RouteAction::Decision,
+                ) => Some(0),
                 (LoggedProgress::Responded, _) if cost.measure == Measure::Bytes => logged.bytes,
                 (LoggedProgress::Responded, _) => charged,
                 // The upstream may have done the work.
@@ -620,7 +627,7 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
         return true;
     }
     let reply_of_route = match action {
-        RouteAction::Upstream(_) => None,
+        RouteAction::Upstream(_) | RouteAction::Decision => None,
         RouteAction::Reply(reply) => Some(reply.status),
         RouteAction::Redirect(redirect) => Some(redirect.status),
         RouteAction::Usage => Some(StatusCode::OK),

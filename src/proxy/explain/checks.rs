@@ -157,6 +157,10 @@ pub(super) fn skipped(
             (CheckVerdict::Skipped, format!("the request has no {}", values.join(" or ")))
         }
         SkipReason::NoBody => (CheckVerdict::Exempt, "a request without a body costs no tokens".to_owned()),
+        SkipReason::Question => (
+            CheckVerdict::Skipped,
+            "another proxy asks, and it needs the response, the body, or the end of the request".to_owned(),
+        ),
         SkipReason::Usage => {
             (CheckVerdict::Exempt, "the usage of limits is shown, and takes nothing from them".to_owned())
         }

@@ -23,6 +23,7 @@ use crate::{
         checks::{CheckInputs, Checks, SkipReason},
         cors::CorsResponse,
         credential::CredentialFault,
+        decisions::Question,
         outcome::{Outcomes, tightest},
         placeholders::PlaceholderValues,
         read_request::ReceivedPart,
@@ -66,6 +67,8 @@ pub async fn explain<S: Store>(
     let length = request.headers.get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let peer_identifier = rules.address_identifier(*peer);
+    let decides = |index: usize| rules.config.listeners.get(index).is_some_and(|of| of.decisions.is_some());
+    let question = decides(listener.unwrap_or(likely)).then(Question::default);
     let facts = RequestFacts {
         request,
         survey: rules.survey(&request.headers),
@@ -80,6 +83,7 @@ pub async fn explain<S: Store>(
             None => length.is_some() || usually_has_body(&request.method),
         },
         bans: Some(bans),
+        question: question.as_ref(),
     };
     let (client, why_address) = identity::address(rules, &facts);
     let address = rules.address_identifier(client.ip);
@@ -117,6 +121,10 @@ pub async fn explain<S: Store>(
             }
             explainer.explain_found(&facts, &found, upstreams).await;
         }
+        Err(RefusedBy::Routing(Rejection { status: StatusCode::NOT_FOUND, .. })) if question.is_some() => {
+            let because = "no route matches, so the proxy that asks may forward it";
+            because.clone_into(&mut explainer.explanation.because);
+        }
         Err(refused) => explainer.note(refused, None),
     }
     explainer.explanation
@@ -125,7 +133,7 @@ pub async fn explain<S: Store>(
 /// The route's own reply. `None`: it has an upstream, or the target of its redirect can't be built.
 fn own_reply(action: &RouteAction, values: &PlaceholderValues<'_>) -> Option<ExplainedReply> {
     match action {
-        RouteAction::Upstream(_) => None,
+        RouteAction::Upstream(_) | RouteAction::Decision => None,
         RouteAction::Usage => Some(ExplainedReply { status: StatusCode::OK.as_u16(), location: None }),
         RouteAction::Reply(reply) => Some(ExplainedReply { status: reply.status.as_u16(), location: None }),
         RouteAction::Redirect(redirect) => {
@@ -201,6 +209,7 @@ impl<S: Store> Explainer<'_, S> {
     ) {
         let LocalReply { reply, origin } = match source {
             Ok(ResponseSource::Local(reply)) => *reply,
+            Ok(ResponseSource::Usage) if context.facts.question.is_some() => return,
             Ok(ResponseSource::Usage) => return self.explain_usage(context),
             Ok(ResponseSource::Upstream(_, path)) => {
                 let is_secret = matches!(&context.route.rewrite, Some(Rewrite::Path(text)) if text.is_secret);
@@ -212,6 +221,10 @@ impl<S: Store> Explainer<'_, S> {
             }
             Err(refused) => return self.note(refused, Some(context)),
         };
+        if context.facts.question.is_some() {
+            // The proxy that asks forwards it.
+            return;
+        }
         let explained = &mut self.explanation;
         if explained.verdict != ExplainedVerdict::Allowed {
             return;

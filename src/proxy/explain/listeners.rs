@@ -1,11 +1,12 @@
 //! The listener on which an explained request comes in, and the replies of listeners themselves.
 
-use http::{header, request};
+use http::{StatusCode, header, request};
 
 use super::explanation::{AssumedListener, ExplainedListener, ExplainedReply, ExplainedRequest};
 use crate::{
     config::model::Listener,
     proxy::{
+        decisions::ASKERS,
         listener_reply::ListenerReply,
         reply::Reply,
         request_facts::RequestFacts,
@@ -40,6 +41,16 @@ pub(super) fn explain(
     target: &Target,
 ) -> Vec<(ExplainedListener, Reply)> {
     let explained = |(_, listener): (usize, &Listener)| {
+        if listener.decisions.is_some() && !facts.is_peer_trusted {
+            let reply = Reply::problem(StatusCode::FORBIDDEN, ASKERS);
+            let explained = ExplainedListener {
+                listener: listener.shown_addresses(),
+                reply: ExplainedReply { status: reply.status.as_u16(), location: None },
+                because: "only trusted proxies may ask for decisions".to_owned(),
+            };
+            // Of a request that names no listener, it says nothing.
+            return matches!(meant, MeantListeners::One(_)).then_some((explained, reply));
+        }
         let response = ListenerReply::new(listener, facts.certificate.is_some())
             .filter(|response| response.is_for(&facts.request.headers, facts.is_peer_trusted))?;
         let because = match response {
@@ -74,7 +85,7 @@ pub(super) fn likely(rules: &Rules, asked: &ExplainedRequest, is_peer_trusted: b
         .enumerate()
         .filter(|(index, listener)| meant.contains(*index, listener));
     let first = listeners.clone().next();
-    let serving = listeners.find(|(_, listener)| !replies(listener));
+    let serving = listeners.find(|(_, listener)| !replies(listener) && listener.decisions.is_none());
     serving.or(first).map_or(0, |(index, _)| index)
 }
 
@@ -84,7 +95,7 @@ pub(super) fn assume(rules: &Rules, request: &request::Parts, likely: usize) -> 
     let target = parse_target(request, rules.survey(&request.headers), &rules.config.client_limits).ok()?;
     let route = |listener: usize| {
         let (method, headers) = (&request.method, &request.headers);
-        let parts = RequestParts { method, target: &target, headers, listener };
+        let parts = RequestParts { method, target: &target, headers, listener, descriptor: None };
         (rules.router.find_on(&parts), rules.router.explain(&parts).matched)
     };
     let on_likely = route(likely);

@@ -105,6 +105,14 @@ fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
         Mismatch::Path => format!("the path does not match {}", route.shown_path()),
         Mismatch::Host => format!("the host is not one of {}", hosts(route)),
         Mismatch::Method => format!("the method is not one of {}", methods(route)),
+        Mismatch::Domain => match &route.domain {
+            Some(domain) => format!("it is for descriptors of the domain {domain}"),
+            None => "it is not for descriptors".to_owned(),
+        },
+        Mismatch::Entry(index) => match route.descriptor.get(index) {
+            Some((name, value)) => format!("the entry {name} is not {}", shown(value.into())),
+            None => "an entry differs".to_owned(),
+        },
         Mismatch::Header(index) => match route.headers.get(index) {
             Some((name, value)) => {
                 format!("{name} is not {}", shown(String::from_utf8_lossy(value.as_bytes())))

@@ -16,7 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use self::status::{GrpcStatus, details};
+pub(super) use self::status::GrpcStatus;
+use self::status::details;
 use super::reply::Reply;
 use crate::limit::{GrpcOutcome, ResponseStatus};
 
@@ -163,7 +164,8 @@ pub(super) fn response_status<B: Body>(response: &Response<B>) -> ResponseStatus
     ResponseStatus { http: response.status(), grpc }
 }
 
-fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {
+/// Puts the outcome of a call into these fields.
+pub(super) fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {
     fields.insert(&GRPC_STATUS, HeaderValue::from(status as u32));
     let message = utf8_percent_encode(message, ENCODED).to_string();
     if let Ok(message) = HeaderValue::try_from(message) {

@@ -9,8 +9,9 @@ use prost::Message;
 /// The codes of the proxy's own replies (<https://grpc.io/docs/guides/status-codes/>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum GrpcStatus {
+pub(in crate::proxy) enum GrpcStatus {
     Unknown = 2,
+    InvalidArgument = 3,
     DeadlineExceeded = 4,
     PermissionDenied = 7,
     ResourceExhausted = 8,
@@ -24,7 +25,7 @@ impl GrpcStatus {
     /// The status that gRPC clients derive from an HTTP status
     /// (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>). Only 429, which is `UNAVAILABLE`
     /// there, becomes the status that gRPC services send.
-    pub(super) fn from_http(status: StatusCode) -> Self {
+    pub(in crate::proxy) fn from_http(status: StatusCode) -> Self {
         match status {
             StatusCode::BAD_REQUEST => Self::Internal,
             StatusCode::UNAUTHORIZED => Self::Unauthenticated,

@@ -54,10 +54,11 @@ pub(in crate::proxy) async fn reserve<S: Store + 'static>(
 ) -> Reserved {
     let uncounted =
         checks.uncounted().iter().map(|(check, variant)| OwnedCheck::new((check, *variant))).collect();
-    let checks = checks.iter().map(OwnedCheck::new).collect();
+    let owned = checks.iter().map(OwnedCheck::new).collect();
     let (sender, reserved) = oneshot::channel();
     // Boxed: it is large, and tokio moves a task several times.
-    let mut task = Box::pin(hold(Rc::clone(worker), checks, (owner, uncounted), sender));
+    let asked = (checks.is_question, owned);
+    let mut task = Box::pin(hold(Rc::clone(worker), asked, (owner, uncounted), sender));
     // A first step here saves a wait for the task: a store in memory decides at once.
     let is_over = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
     if !is_over {
@@ -68,12 +69,12 @@ pub(in crate::proxy) async fn reserve<S: Store + 'static>(
 
 async fn hold<S: Store + 'static>(
     worker: Rc<Worker<S>>,
-    owned: SmallVec<[OwnedCheck; 2]>,
+    (is_question, owned): (bool, SmallVec<[OwnedCheck; 2]>),
     (owner, uncounted): (UsageOwner, Vec<OwnedCheck>),
     reserved: oneshot::Sender<Reserved>,
 ) {
     let _pending = worker.reservations.begin();
-    let policies = &worker.rules.policies;
+    let policies = if is_question { &worker.rules.undelayed } else { &worker.rules.policies };
     let (mut checks, mut variants) = (SmallVec::<[Check<'_>; 2]>::new(), SmallVec::<[VariantRef; 2]>::new());
     for check in owned {
         let variant = check.variant;

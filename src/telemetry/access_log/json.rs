@@ -50,6 +50,11 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if let Some(status) = line.grpc_status {
         number(out, r#","grpc_status":"#, status.into());
     }
+    if let Some(front) = line.front {
+        out.extend_from_slice(br#","front":""#);
+        out.extend_from_slice(front.as_bytes());
+        out.push(b'"');
+    }
     if let Some(values) = line.values {
         out.extend_from_slice(br#","values":"#);
         out.extend_from_slice(values.as_bytes());

@@ -58,6 +58,8 @@ pub struct Line<'a> {
     pub cost: Option<(u64, u64)>,
     /// The values of the request that are logged, as a JSON object; `None`: none.
     pub values: Option<&'a str>,
+    /// The proxy that has asked about the request, and forwards it itself; `None`: Tollgate forwards it.
+    pub front: Option<&'a str>,
     pub trace_id: Option<TraceId>,
     /// `TLSv1.3`; `None`: the connection is not encrypted.
     pub tls_version: Option<&'a str>,
@@ -176,6 +178,7 @@ pub(super) mod sample {
             shadow_delay_millis: 0,
             cost: None,
             values: None,
+            front: None,
             trace_id: None,
             tls_version: None,
             tls_subject: None,

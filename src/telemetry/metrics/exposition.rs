@@ -18,7 +18,7 @@ use super::{
     families::{count, counter, gauge},
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
-    kept_history, key_sets, openings, refusals,
+    kept_history, key_sets, openings, questions, refusals,
     totals::Totals,
     worker::UnitsLabel,
 };
@@ -185,6 +185,10 @@ impl Metrics {
             .encode_counter::<NoLabelSet, _, u64>(&lost, None)?;
         connections::expose_http2_abuse(|abuse| self.sum(|worker| worker.http2_abuse(abuse).value()), out)?;
         refusals::expose(|refusal| self.sum(|worker| worker.refused(refusal).value()), out)?;
+        questions::expose(
+            |by, answer| self.sum(|worker| worker.questions().counter(by, answer).value()),
+            out,
+        )?;
         cut_offs::expose(|cut_off| self.sum(|worker| worker.cut_offs().counter(cut_off).value()), out)?;
         openings::expose(|count| self.sum(|worker| count(worker.openings()).value()), out)?;
         certificates::expose(&self.tls.read(), out)?;

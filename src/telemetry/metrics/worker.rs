@@ -6,7 +6,7 @@ use http::StatusCode;
 use tollgate_derive::Label;
 
 use super::{
-    BanVerdict, Counter, CutOffMetrics, Gauge, ServerErrorSource,
+    BanVerdict, Counter, CutOffMetrics, Gauge, QuestionMetrics, ServerErrorSource,
     bans::BanRow,
     connections::{ConnectionRefusal, Http2Abuse, IdleClosure},
     histogram::{Histogram, RequestTime},
@@ -163,6 +163,7 @@ pub struct ThreadMetrics {
     requests_refused: [Counter; Refusal::ALL.len()],
     openings: OpeningMetrics,
     cut_offs: CutOffMetrics,
+    questions: QuestionMetrics,
     settlements_lost: Counter,
 }
 
@@ -205,6 +206,11 @@ impl ThreadMetrics {
     /// Requests aborted because their clients were too slow.
     pub fn cut_offs(&self) -> &CutOffMetrics {
         &self.cut_offs
+    }
+
+    /// Answers to what other proxies ask.
+    pub fn questions(&self) -> &QuestionMetrics {
+        &self.questions
     }
 
     /// TLS handshakes and PROXY headers.

@@ -75,6 +75,8 @@ pub(super) struct Recording {
     forwarding: Option<OpenSpan>,
     /// Whose API key the request has.
     of_key: Vec<KeyValue>,
+    /// The proxy that has asked about the request.
+    front: Option<&'static str>,
     done: Vec<SpanData>,
 }
 
@@ -104,6 +106,7 @@ impl Recording {
             deciding: None,
             forwarding: None,
             of_key: Vec::new(),
+            front: None,
             done: Vec::with_capacity(3),
         }
     }
@@ -115,6 +118,10 @@ impl Recording {
     pub(super) fn set_key<'a>(&mut self, attributes: impl IntoIterator<Item = (&'static str, &'a str)>) {
         let attributes = attributes.into_iter().map(|(name, value)| KeyValue::new(name, value.to_owned()));
         self.of_key = attributes.collect();
+    }
+
+    pub(super) fn set_front(&mut self, front: &'static str) {
+        self.front = Some(front);
     }
 
     pub(super) fn start_decision(&mut self, began: i64, checks: usize) {
@@ -227,6 +234,7 @@ impl Recording {
             ("http.route", end.route.map(|route| Value::from(route.to_owned()))),
             ("tollgate.policy", end.policy.map(|policy| Value::from(policy.to_owned()))),
             ("tollgate.verdict", end.verdict.map(Value::from)),
+            ("tollgate.front", self.front.map(Value::from)),
         ];
         let present = optional.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
         attributes.extend(present);

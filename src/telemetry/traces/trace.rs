@@ -71,6 +71,13 @@ impl RequestTrace {
         }
     }
 
+    /// Notes the proxy that has asked about the request.
+    pub fn set_front(&mut self, front: &'static str) {
+        if let Some(recording) = &mut self.recording {
+            recording.set_front(front);
+        }
+    }
+
     /// The decision on `checks` checks begins. `time` here and below: microseconds since the Unix epoch.
     pub fn start_decision(&mut self, time: i64, checks: usize) {
         if let Some(recording) = &mut self.recording {

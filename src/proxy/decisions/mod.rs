@@ -1,0 +1,228 @@
+//! Answers what another proxy asks about its requests, which it forwards itself.
+//!
+//! A question becomes the request that it describes. This takes the steps of every request, up to where it would be
+//! forwarded; the answer says what they have decided, in the words of the proxy that asks. What a step needs of the
+//! response or of the body is not known here: policies that count by it are left out, and a request that would have to wait
+//! is denied.
+
+mod calls;
+mod ext_authz;
+mod messages;
+mod question;
+mod rate_limits;
+
+use std::{
+    rc::Rc,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request, response};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+
+pub use self::question::Question;
+use super::{
+    client::ClientInfo,
+    client_request::ClientRequest,
+    header_edits::FilledEdits,
+    refused_body::discard,
+    reply::Reply,
+    request_buffering::ReceivedBody,
+    request_context::RequestContext,
+    response_body::{BodySource, ResponseBody},
+    route_reply::{LocalReply, ReplyOrigin},
+    rules::Rules,
+    steps::{RefusedBy, admit, check_optional_key, find, has_optional_key},
+    worker::Worker,
+};
+use crate::{
+    config::model::{DecisionService, Front},
+    identity::TokenRefusal,
+    limit::{Policy, StoreAdmin},
+    router::Rejection,
+};
+
+/// The reply to others than trusted proxies.
+pub(super) const ASKERS: &str = "Only trusted proxies may ask for decisions.";
+
+/// The status of a refusal, for fronts that pass on no other than 401 and 403.
+static TOLLGATE_STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
+
+/// Answers the question `asked` of `client`.
+pub(super) async fn answer<S: StoreAdmin + 'static>(
+    asked: (request::Parts, Incoming),
+    worker: Rc<Worker<S>>,
+    client: Rc<ClientInfo>,
+    service: DecisionService,
+) -> Response<ResponseBody> {
+    let (request, body) = asked;
+    if !client.is_trusted() {
+        let served = ClientRequest::new(&worker, &client, &request, body);
+        return served.refuse(
+            RefusedBy::Listener(Box::new(Reply::problem(StatusCode::FORBIDDEN, ASKERS))),
+            request.version,
+            request.headers,
+        );
+    }
+    match service.front {
+        Some(front) if asks_by_http(&service, &request) => {
+            answer_front(front, &service, (request, body), &worker, &client).await
+        }
+        _ => calls::answer((request, body), &worker, &client).await,
+    }
+}
+
+/// Whether it is a question by HTTP, on a port of a front. Envoy may ask by gRPC there, too.
+fn asks_by_http(service: &DecisionService, request: &request::Parts) -> bool {
+    let Some(prefix) = &service.path_prefix else { return service.front != Some(Front::Envoy) };
+    let rest = request.uri.path().strip_prefix(prefix.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers a question by HTTP.
+async fn answer_front<S: StoreAdmin + 'static>(
+    front: Front,
+    service: &DecisionService,
+    (mut request, body): (request::Parts, Incoming),
+    worker: &Rc<Worker<S>>,
+    client: &Rc<ClientInfo>,
+) -> Response<ResponseBody> {
+    let is_head = request.method == http::Method::HEAD;
+    let described = question::describe(front, service.path_prefix.as_deref(), &mut request);
+    worker.rules.conceal_key(&mut request);
+    let mut served = ClientRequest::new(worker, client, &request, body);
+    served.exchange.set_front(front.into(), is_head);
+    let body = served.body.take();
+    let question = Question::default();
+    let decided = match described {
+        Ok(()) => decide(&mut served, &request, &question).await,
+        Err(rejection) => Err(RefusedBy::Head(rejection)),
+    };
+    served.body = body;
+    match decided {
+        Ok(headers) => {
+            served.exchange.count_answer(front.into(), StatusCode::OK);
+            let reply = Reply { status: StatusCode::OK, headers, ..Reply::no_content() };
+            served.respond(&request, LocalReply { reply, origin: ReplyOrigin::Route }).await
+        }
+        Err(refused) => {
+            let body = served.body.take().and_then(ReceivedBody::into_rest);
+            let ClientRequest { worker, mut exchange, .. } = served;
+            let stays_open =
+                body.is_none_or(|body| discard(worker, &exchange, request.version, &request.headers, body));
+            let reply = refused.described_reply(&worker.rules, &exchange, request.headers);
+            exchange.count_answer(front.into(), reply.status);
+            let (mut head, body) = exchange.take_reply(reply);
+            adapt(front, &mut head);
+            if !stays_open {
+                head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            exchange.respond(head, BodySource::Whole(body))
+        }
+    }
+}
+
+/// Takes the steps of a described request. Returns what the request tells its upstream.
+///
+/// # Errors
+/// The refusal of a step.
+async fn decide<S: StoreAdmin + 'static>(
+    served: &mut ClientRequest<'_, S>,
+    request: &request::Parts,
+    question: &Question,
+) -> Result<HeaderMap, RefusedBy> {
+    let rules = &Rc::clone(served.worker).rules;
+    let facts = served.described_facts(request, question);
+    let mut found = match find(served, rules, &facts) {
+        Ok(found) => found,
+        // The proxy that asks has routes of its own.
+        Err(RefusedBy::Routing(Rejection { status: StatusCode::NOT_FOUND, .. })) => {
+            return Ok(HeaderMap::new());
+        }
+        Err(refused) => return Err(refused),
+    };
+    if found.identity.refused_token.is_some_and(TokenRefusal::may_be_of_new_key) {
+        found.identity = served.identify_again(&facts, found.client).await;
+    }
+    if has_optional_key(rules, &found) {
+        check_optional_key(served, rules, &facts, &mut found).await;
+    }
+    served.exchange.set_route(found.route);
+    let mut context = RequestContext::new(rules, &facts, &found);
+    // Where its response would come from does not matter.
+    admit(served, &mut context).await?;
+    Ok(told(served, &context))
+}
+
+/// The fields that an upstream would get of Tollgate: whose key the request has, and `request_headers` of its route.
+fn told<S>(served: &ClientRequest<'_, S>, context: &RequestContext<'_, '_>) -> HeaderMap {
+    let (rules, found) = (context.rules, context.found);
+    let mut headers = HeaderMap::new();
+    if let Some(keys) = &rules.keys {
+        keys.prepare_upstream(&mut headers, &found.identity);
+    }
+    if let Some(edits) = &context.route.request_headers {
+        let values = found.placeholders(rules, served.exchange.request_id());
+        FilledEdits::new(edits, &values).apply_to_request(&mut headers);
+    }
+    headers
+}
+
+/// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors. One
+/// of the store is such an error.
+fn adapt(front: Front, head: &mut response::Parts) {
+    if !matches!(front, Front::Nginx | Front::IngressNginx)
+        || head.status == StatusCode::UNAUTHORIZED
+        || head.status.is_server_error()
+    {
+        return;
+    }
+    head.headers.insert(&TOLLGATE_STATUS, HeaderValue::from(head.status.as_u16()));
+    head.status = StatusCode::FORBIDDEN;
+}
+
+/// Warnings about what questions ask in vain, each once for a configuration.
+#[derive(Debug, Default)]
+pub(super) struct DecisionWarnings {
+    overrides: AtomicBool,
+    /// The names of policies.
+    skipped: Mutex<Vec<String>>,
+}
+
+impl DecisionWarnings {
+    /// A descriptor has a limit of its own.
+    fn warn_of_override(&self) {
+        if !self.overrides.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a descriptor has a limit of its own (`limit`), which does not count: policies have the limits"
+            );
+        }
+    }
+
+    /// This policy does not apply to requests about which another proxy asks.
+    pub(super) fn warn_of_skipped(&self, policy: &Policy) {
+        let mut skipped = self.skipped.lock();
+        if skipped.contains(&policy.name) {
+            return;
+        }
+        skipped.push(policy.name.clone());
+        tracing::warn!(
+            "policy `{}` does not apply where another proxy asks for decisions: it needs the response, the body, or the end of a request",
+            policy.name
+        );
+    }
+}
+
+impl RefusedBy {
+    /// The reply for the client of a described request. The connection is another proxy's, which keeps it.
+    fn described_reply(
+        self,
+        rules: &Rules,
+        exchange: &super::exchange::Exchange,
+        headers: HeaderMap,
+    ) -> Reply {
+        let mut reply = self.reply(rules, true, || exchange.time(), &exchange.outcomes, headers);
+        reply.headers.remove(header::CONNECTION);
+        reply
+    }
+}
