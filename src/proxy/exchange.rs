@@ -34,7 +34,9 @@ use crate::{
     request_values::FoundValues,
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
-        metrics::{AskedBy, CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
+        metrics::{
+            Answer, AskedBy, CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel,
+        },
         traces::{RequestEnd, RequestStart, RequestTrace, UpstreamResult},
     },
     tls::TlsIdentity,
@@ -193,9 +195,9 @@ impl Exchange {
         }
     }
 
-    /// Counts the answer that the proxy gets, with this status.
-    pub(super) fn count_answer(&self, by: AskedBy, status: StatusCode) {
-        self.telemetry.metrics.thread().questions().count(by, status);
+    /// Counts the answer that this proxy gets.
+    pub(super) fn count_answer(&self, by: AskedBy, answer: Answer) {
+        self.telemetry.metrics.thread().questions().counter(by, answer).inc();
     }
 
     /// The request's ID.

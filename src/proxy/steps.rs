@@ -3,7 +3,7 @@
 
 use std::{cell::OnceCell, time::Duration};
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 pub(crate) use super::request_facts::usually_has_body;
 use super::{
@@ -227,7 +227,16 @@ pub(crate) fn find<'r, C: StepHost<'r>>(
 
 /// The index of the request's route.
 fn find_route(rules: &Rules, facts: &RequestFacts<'_>, target: &Target) -> Result<usize, RefusedBy> {
-    let find = |listener| rules.router.find_on(&facts.parts(target, listener));
+    let find = |listener| {
+        let parts = facts.parts(target, listener);
+        let found = rules.router.find_on(&parts);
+        match found {
+            Err(Rejection { status: StatusCode::NOT_FOUND, .. }) if facts.question.is_some() => {
+                rules.router.check_unrouted(&parts).and(found)
+            }
+            found => found,
+        }
+    };
     let found = match facts.listener {
         Some(listener) => find(listener),
         None => {

@@ -95,6 +95,23 @@ impl Router {
         Ok(found)
     }
 
+    /// Checks a request without a route, which another proxy may forward all the same: no origin with another interpretation of
+    /// its path may expect one.
+    ///
+    /// # Errors
+    /// 400 if one may.
+    pub fn check_unrouted(&self, request: &RequestParts<'_>) -> Result<(), Rejection> {
+        let ambiguities = request.target.ambiguities;
+        let readings = 1 + ambiguities.subsets().count();
+        for interpretation in ambiguities.subsets() {
+            let path = interpretation.interpret(request.target.path())?;
+            if self.first(request, &self.compared(&path, true), readings)?.is_some() {
+                return Err(AMBIGUOUS);
+            }
+        }
+        Ok(())
+    }
+
     /// [`Router::find_on`] for a request on the first listener.
     ///
     /// # Errors

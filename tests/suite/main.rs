@@ -12,6 +12,7 @@ mod app;
 mod cli;
 mod config;
 mod convert;
+mod decisions;
 mod deploy;
 mod guide;
 mod harness;

@@ -67,6 +67,9 @@ pub(in crate::config) fn report_contradictions(
     for key in ["time_zone", "reset_day"] {
         report_foreign_setting(mapping, key, "fixed_window", kind);
     }
+    if let Some(kind) = kind {
+        report_overdraw(mapping, policy, kind);
+    }
     match kind.and_then(|kind| Some((kind, why_one_unit(kind)?))) {
         Some((kind, why)) => report_unit_settings(mapping, policy, kind, why),
         None => report_combinations(mapping, policy, kind.and(tiers)),
@@ -174,6 +177,17 @@ fn report_unit_settings(
         if let Some(location) = mapping.key_location(key).filter(|_| is_set) {
             mapping.report_at(location, format!("{} does not take `{key}`", kind.name()), why.to_owned());
         }
+    }
+}
+
+/// Reports `overdraw` where each unit is kept for itself.
+fn report_overdraw(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, kind: Algorithm) {
+    if matches!(kind, Algorithm::SlidingLog | Algorithm::MetadataList)
+        && policy.overdraw
+        && let Some(location) = mapping.key_location("overdraw")
+    {
+        let help = "use sliding_window, or fixed_window: it would keep each of the units".to_owned();
+        mapping.report_at(location, format!("{} does not take `overdraw`", kind.name()), help);
     }
 }
 

@@ -224,7 +224,7 @@ pub struct RecordedFields {
     Where("lease", "algorithm", &["concurrency"]),
     NotWhere("cost", "algorithm", &["concurrency", "distinct"]),
     NotWhere("count", "algorithm", &["concurrency", "distinct"]),
-    NotWhere("overdraw", "algorithm", &["concurrency", "distinct"]),
+    NotWhere("overdraw", "algorithm", &["concurrency", "distinct", "sliding_log", "metadata_list"]),
     KindWhere("limit", "algorithm", "concurrency", Kind::Count(1, MAX_LIMIT), Kind::Text(&text::QUOTA))
 ))]
 pub(in crate::config) struct PolicySettings<'t> {
@@ -320,8 +320,9 @@ pub(in crate::config) struct PolicySettings<'t> {
     /// `shadow` counts and reports, and denies nothing.
     #[setting(default = "enforce", example = "shadow", see = ["policies.*.reply"])]
     pub(in crate::config) mode: Mode,
-    /// Charges what a descriptor adds (`hits_addend`) even where it exceeds the limit, and lets it give back units
-    /// (`is_negative_hits`). For costs that Envoy reports when a request has ended (`apply_on_stream_done`).
+    /// Charges what a descriptor adds (`hits_addend`) even where it exceeds the limit, but at most a whole limit at once, and
+    /// lets it give back units of the present window (`is_negative_hits`). For costs that Envoy reports when a request has
+    /// ended (`apply_on_stream_done`).
     #[setting(default = "false", example = "true", see = ["routes[].domain"])]
     pub(in crate::config) overdraw: bool,
     /// Whether CORS preflights count. Browsers send them before some requests.

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, reques
 use hyper::body::Incoming;
 use prost::Message;
 
-use super::{ext_authz, rate_limits};
+use super::{ext_authz, messages::HealthCheckResponse, rate_limits};
 use crate::{
     limit::StoreAdmin,
     proxy::{
@@ -22,13 +22,17 @@ use crate::{
         steps::RefusedBy,
         worker::Worker,
     },
-    telemetry::metrics::AskedBy,
+    telemetry::metrics::{Answer, AskedBy},
 };
 
 /// The longest message of a call, in bytes. Envoy's have the head of a request.
 const LONGEST_MESSAGE: usize = 1 << 20;
 /// The bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
+
+/// Whether calls are answered (<https://github.com/grpc/grpc/blob/master/doc/health-checking.md>).
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const SERVING: i32 = 1;
 
 static CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
@@ -72,6 +76,11 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
         Ok(message) => match request.uri.path() {
             ext_authz::CHECK => ext_authz::check(&message, worker, client).await,
             rate_limits::SHOULD_RATE_LIMIT => rate_limits::limit(&message, worker, client).await,
+            HEALTH => {
+                let mut served = ClientRequest::described(worker, client, &request);
+                served.exchange.take_reply(Reply { status: StatusCode::OK, ..Reply::no_content() });
+                Ok(reply(served.exchange, &HealthCheckResponse { status: SERVING }))
+            }
             _ => Err(CallFault {
                 status: GrpcStatus::Unimplemented,
                 message: "There is no such method.".into(),
@@ -82,7 +91,7 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
     answered.unwrap_or_else(|fault| {
         let mut served = ClientRequest::described(worker, client, &request);
         served.exchange.set_front(AskedBy::Grpc, false);
-        served.exchange.count_answer(AskedBy::Grpc, fault.http_status());
+        served.exchange.count_answer(AskedBy::Grpc, Answer::Refused);
         served.exchange.take_reply(Reply::problem(fault.http_status(), fault.message.clone()));
         failed(served.exchange, fault.status, &fault.message)
     })
@@ -150,7 +159,7 @@ pub(super) fn reply(exchange: Box<Exchange>, message: &impl Message) -> Response
 /// The reply to a call whose question could not be decided: the store was not available, or keys were not read yet.
 pub(super) fn undecided(by: AskedBy, mut exchange: Box<Exchange>, reply: Reply) -> Response<ResponseBody> {
     let detail = reply.detail.clone();
-    exchange.count_answer(by, reply.status);
+    exchange.count_answer(by, Answer::Undecided);
     exchange.take_reply(reply);
     failed(exchange, GrpcStatus::Unavailable, &detail)
 }

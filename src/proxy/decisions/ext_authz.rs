@@ -23,7 +23,7 @@ use crate::{
         response_body::ResponseBody, rules::Rules, steps::RefusedBy, worker::Worker,
     },
     router::Rejection,
-    telemetry::metrics::AskedBy,
+    telemetry::metrics::{Answer, AskedBy},
     tls::TlsIdentity,
 };
 
@@ -73,7 +73,7 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
                 headers_to_remove: removed,
                 response_headers_to_add: options(&quota),
             };
-            served.exchange.count_answer(AskedBy::ExtAuthz, StatusCode::OK);
+            served.exchange.count_answer(AskedBy::ExtAuthz, Answer::Allowed);
             served.exchange.take_reply(Reply { status: StatusCode::OK, ..Reply::no_content() });
             let response = CheckResponse {
                 status: Some(RpcStatus { code: 0 }),
@@ -83,11 +83,12 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
         }
         Err(refused) => {
             let mut exchange = served.exchange;
+            let is_undecided = refused.is_undecided();
             let reply = refused.described_reply(&worker.rules, &exchange, request.headers);
-            if reply.status == StatusCode::SERVICE_UNAVAILABLE {
+            if is_undecided {
                 return Ok(calls::undecided(AskedBy::ExtAuthz, exchange, reply));
             }
-            exchange.count_answer(AskedBy::ExtAuthz, reply.status);
+            exchange.count_answer(AskedBy::ExtAuthz, Answer::Refused);
             let (head, body) = exchange.take_reply(reply);
             let denied = DeniedResponse {
                 status: Some(HttpStatus { code: i32::from(head.status.as_u16()) }),

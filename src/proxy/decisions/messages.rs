@@ -200,8 +200,6 @@ pub(super) struct RateLimitResponse {
     pub(super) statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
     pub(super) response_headers_to_add: Vec<Header>,
-    #[prost(message, repeated, tag = "4")]
-    pub(super) request_headers_to_add: Vec<Header>,
     #[prost(bytes = "bytes", tag = "5")]
     pub(super) raw_body: bytes::Bytes,
 }
@@ -238,6 +236,13 @@ pub(super) struct CurrentLimit {
     pub(super) unit: i32,
     #[prost(string, tag = "3")]
     pub(super) name: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    pub(super) status: i32,
 }
 
 /// `google.protobuf.Duration`

@@ -12,6 +12,7 @@ mod question;
 mod rate_limits;
 
 use std::{
+    net::IpAddr,
     rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -24,6 +25,8 @@ pub use self::question::Question;
 use super::{
     client::ClientInfo,
     client_request::ClientRequest,
+    credential::CredentialFault,
+    exchange::Exchange,
     header_edits::FilledEdits,
     refused_body::discard,
     reply::Reply,
@@ -40,6 +43,7 @@ use crate::{
     identity::TokenRefusal,
     limit::{Policy, StoreAdmin},
     router::Rejection,
+    telemetry::metrics::Answer,
 };
 
 /// The reply to others than trusted proxies.
@@ -57,6 +61,7 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
 ) -> Response<ResponseBody> {
     let (request, body) = asked;
     if !client.is_trusted() {
+        worker.rules.warnings.warn_of_stranger(client.peer().address().ip());
         let served = ClientRequest::new(&worker, &client, &request, body);
         return served.refuse(
             RefusedBy::Listener(Box::new(Reply::problem(StatusCode::FORBIDDEN, ASKERS))),
@@ -101,7 +106,7 @@ async fn answer_front<S: StoreAdmin + 'static>(
     served.body = body;
     match decided {
         Ok(headers) => {
-            served.exchange.count_answer(front.into(), StatusCode::OK);
+            served.exchange.count_answer(front.into(), Answer::Allowed);
             let reply = Reply { status: StatusCode::OK, headers, ..Reply::no_content() };
             served.respond(&request, LocalReply { reply, origin: ReplyOrigin::Route }).await
         }
@@ -110,10 +115,14 @@ async fn answer_front<S: StoreAdmin + 'static>(
             let ClientRequest { worker, mut exchange, .. } = served;
             let stays_open =
                 body.is_none_or(|body| discard(worker, &exchange, request.version, &request.headers, body));
+            let is_undecided = refused.is_undecided();
             let reply = refused.described_reply(&worker.rules, &exchange, request.headers);
-            exchange.count_answer(front.into(), reply.status);
+            exchange
+                .count_answer(front.into(), if is_undecided { Answer::Undecided } else { Answer::Refused });
             let (mut head, body) = exchange.take_reply(reply);
-            adapt(front, &mut head);
+            if !is_undecided {
+                adapt(front, &mut head);
+            }
             if !stays_open {
                 head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -168,13 +177,9 @@ fn told<S>(served: &ClientRequest<'_, S>, context: &RequestContext<'_, '_>) -> H
     headers
 }
 
-/// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors. One
-/// of the store is such an error.
+/// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors.
 fn adapt(front: Front, head: &mut response::Parts) {
-    if !matches!(front, Front::Nginx | Front::IngressNginx)
-        || head.status == StatusCode::UNAUTHORIZED
-        || head.status.is_server_error()
-    {
+    if !matches!(front, Front::Nginx | Front::IngressNginx) || head.status == StatusCode::UNAUTHORIZED {
         return;
     }
     head.headers.insert(&TOLLGATE_STATUS, HeaderValue::from(head.status.as_u16()));
@@ -185,6 +190,7 @@ fn adapt(front: Front, head: &mut response::Parts) {
 #[derive(Debug, Default)]
 pub(super) struct DecisionWarnings {
     overrides: AtomicBool,
+    strangers: AtomicBool,
     /// The names of policies.
     skipped: Mutex<Vec<String>>,
 }
@@ -195,6 +201,16 @@ impl DecisionWarnings {
         if !self.overrides.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "a descriptor has a limit of its own (`limit`), which does not count: policies have the limits"
+            );
+        }
+    }
+
+    /// The peer of this address asks, and is no trusted proxy.
+    fn warn_of_stranger(&self, address: IpAddr) {
+        if !self.strangers.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{address} asks for decisions, and gets 403: it is not in trusted_proxies. A proxy may take that for an outage, and \
+                 let its requests pass"
             );
         }
     }
@@ -214,13 +230,14 @@ impl DecisionWarnings {
 }
 
 impl RefusedBy {
+    /// Whether nothing is decided: the store was not available, or credentials can't be verified yet. What happens to the request
+    /// is up to the proxy that asks.
+    fn is_undecided(&self) -> bool {
+        matches!(self, Self::Store | Self::Credential(CredentialFault::NotLoaded))
+    }
+
     /// The reply for the client of a described request. The connection is another proxy's, which keeps it.
-    fn described_reply(
-        self,
-        rules: &Rules,
-        exchange: &super::exchange::Exchange,
-        headers: HeaderMap,
-    ) -> Reply {
+    fn described_reply(self, rules: &Rules, exchange: &Exchange, headers: HeaderMap) -> Reply {
         let mut reply = self.reply(rules, true, || exchange.time(), &exchange.outcomes, headers);
         reply.headers.remove(header::CONNECTION);
         reply

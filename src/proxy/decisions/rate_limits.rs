@@ -17,12 +17,14 @@ use super::{
         RateLimitRequest, RateLimitResponse,
     },
     question::{Descriptor, Source, described_uri},
-    told,
 };
 use crate::{
     config::model::ATTEMPTS_POLICY,
     identity::{ClientIp, Identity},
-    limit::{Check, Clock, Decision, DecisionSource, Receipt, StoreAdmin, Taken, algorithm::Kind},
+    limit::{
+        Check, Clock, Decision, DecisionSource, Receipt, StoreAdmin, Taken,
+        algorithm::{Kind, Verdict},
+    },
     proxy::{
         bans::BanMatch,
         checks::{CheckInputs, Checks, SkipReason},
@@ -30,7 +32,7 @@ use crate::{
         client_request::ClientRequest,
         cors::CorsResponse,
         credential::CredentialFault,
-        outcome::{Outcomes, PolicyOutcome, tightest},
+        outcome::{CheckOutcome, Outcomes, PolicyOutcome, tightest},
         reply::Reply,
         request_context::{FoundRoute, RequestContext},
         request_facts::RequestFacts,
@@ -41,7 +43,7 @@ use crate::{
         worker::Worker,
     },
     router::{Rejection, Target},
-    telemetry::metrics::{AskedBy, SourceLabel},
+    telemetry::metrics::{Answer, AskedBy, SourceLabel},
 };
 
 pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -142,6 +144,8 @@ struct DescriptorRequest<'a, S> {
     /// What is to be decided. `None`: nothing.
     checks: Option<Checks<'a>>,
     refused: Option<RefusedBy>,
+    /// Whether a limit is used up that does not decide: what was added to it is charged.
+    is_overdrawn: bool,
 }
 
 impl<'r, S: StoreAdmin + 'static> StepHost<'r> for DescriptorRequest<'r, S> {
@@ -333,7 +337,7 @@ pub(super) async fn limit<S: StoreAdmin + 'static>(
     for Described { request, .. } in &described {
         let mut served = ClientRequest::described(worker, client, request);
         served.exchange.set_front(AskedBy::RateLimits, false);
-        hosts.push(DescriptorRequest { served, checks: None, refused: None });
+        hosts.push(DescriptorRequest { served, checks: None, refused: None, is_overdrawn: false });
     }
     let facts: Vec<RequestFacts<'_>> = described
         .iter()
@@ -377,13 +381,15 @@ pub(super) async fn limit<S: StoreAdmin + 'static>(
             let (Some(checks), Some(context)) = (host.checks.take(), context) else { continue };
             match &decided {
                 Ok(decided) => {
-                    conclude(host, &checks, decided.of(&asked.verdicts[nth]), (context, described[nth].hits))
+                    let hits = described[nth].hits;
+                    let decision = decided.of(&asked.verdicts[nth]);
+                    conclude(host, &checks, decision, (context, hits));
                 }
                 Err(()) => host.refused = Some(RefusedBy::Store),
             }
         }
     }
-    Ok(reply(worker, hosts, &contexts))
+    Ok(reply(worker, hosts))
 }
 
 /// The route of a descriptor. `None`: it has none, and is admitted, or it is refused.
@@ -449,6 +455,7 @@ async fn decide<S: StoreAdmin + 'static>(
                 [] => Decision::of_nothing(),
                 checks => store.look(checks).await.map_err(drop)?,
             };
+            show_left(&mut looked);
             return Ok(CallDecision { admitted: false, looked, taken });
         }
     }
@@ -466,11 +473,31 @@ async fn decide<S: StoreAdmin + 'static>(
             store.decide(asked.taken.as_slice()).await.map_err(drop)?
         };
     }
-    if taken.admitted && !asked.settled.is_empty() {
+    if !taken.admitted || asked.settled.is_empty() {
+        show_left(&mut looked);
+    } else {
         store.settle(&asked.settled).await.map_err(drop)?;
+        let settled = store.look(&asked.looked).await.map_err(drop)?;
+        for (before, after) in looked.verdicts.iter_mut().zip(settled.verdicts) {
+            // Whether a unit fitted was decided before.
+            let admitted = before.admitted;
+            *before = Verdict { remaining: left(&after), admitted, ..after };
+        }
     }
     let admitted = taken.admitted;
     Ok(CallDecision { admitted, looked, taken })
+}
+
+/// What is left of a limit that was looked at: the look was for one unit, which was not taken.
+fn left(verdict: &Verdict) -> u64 {
+    verdict.remaining + u64::from(verdict.admitted)
+}
+
+/// Makes the verdicts of a look those of the limits as they are.
+fn show_left(looked: &mut Decision) {
+    for verdict in &mut looked.verdicts {
+        verdict.remaining = left(verdict);
+    }
 }
 
 /// Records what was decided on one descriptor.
@@ -483,8 +510,14 @@ fn conclude<S: StoreAdmin + 'static>(
     let served = &mut host.served;
     served.begin_decision(checks);
     served.exchange.decision_ended(Some(SourceLabel::from(decision.source)));
-    let is_denied = checks.outcomes(&decision).any(|outcome| outcome.is_denial());
-    if matches!(hits, Hits::Add(_)) {
+    let denies = |outcome: CheckOutcome<'_>| {
+        let decides = hits == Hits::Look || !outcome.check.policy.overdraw;
+        outcome.is_denial().then_some(decides)
+    };
+    let is_denied = checks.outcomes(&decision).any(|outcome| denies(outcome) == Some(true));
+    host.is_overdrawn = matches!(hits, Hits::Add(_))
+        && checks.outcomes(&decision).any(|outcome| denies(outcome) == Some(false));
+    if matches!(hits, Hits::Add(_)) && !host.is_overdrawn {
         served.record_outcomes(context.found.route, checks, &decision);
     } else {
         served.exchange.outcomes.extend(checks.enforced_outcomes(&decision));
@@ -503,32 +536,30 @@ fn conclude<S: StoreAdmin + 'static>(
 fn reply<S: StoreAdmin + 'static>(
     worker: &Rc<Worker<S>>,
     hosts: Vec<DescriptorRequest<'_, S>>,
-    contexts: &[Option<RequestContext<'_, '_>>],
 ) -> Response<ResponseBody> {
     let rules = &worker.rules;
     let mut response = RateLimitResponse { overall_code: Code::Ok as i32, ..RateLimitResponse::default() };
-    let (mut all, mut answering) = (Outcomes::new(), None);
-    for (host, context) in hosts.into_iter().zip(contexts) {
-        let DescriptorRequest { served, refused, .. } = host;
-        let mut told_here = HeaderMap::new();
-        if let Some(context) = context.as_ref().filter(|_| refused.is_none()) {
-            told_here = told(&served, context);
-        }
+    let (mut all, mut answering, mut is_over) = (Outcomes::new(), None, false);
+    for host in hosts {
+        let DescriptorRequest { served, refused, is_overdrawn, .. } = host;
         let mut exchange = served.exchange;
-        response.statuses.push(status(rules, &exchange.outcomes, refused.is_some()));
-        response.request_headers_to_add.extend(told_here.iter().map(|(name, value)| written(name, value)));
+        response.statuses.push(status(rules, &exchange.outcomes, refused.is_some() || is_overdrawn));
         all.extend(exchange.outcomes.iter().copied());
         let Some(refused) = refused else {
-            exchange.count_answer(AskedBy::RateLimits, StatusCode::OK);
+            if is_overdrawn {
+                is_over = true;
+            }
+            exchange.count_answer(AskedBy::RateLimits, Answer::Allowed);
             exchange.take_reply(Reply { status: StatusCode::OK, ..Reply::no_content() });
             answering.get_or_insert(exchange);
             continue;
         };
+        let is_undecided = refused.is_undecided();
         let reply = refused.described_reply(rules, &exchange, HeaderMap::new());
-        if reply.status == StatusCode::SERVICE_UNAVAILABLE {
+        if is_undecided {
             return calls::undecided(AskedBy::RateLimits, exchange, reply);
         }
-        exchange.count_answer(AskedBy::RateLimits, reply.status);
+        exchange.count_answer(AskedBy::RateLimits, Answer::Refused);
         let (mut head, body) = exchange.take_reply(reply);
         if response.overall_code != Code::OverLimit as i32 {
             response.overall_code = Code::OverLimit as i32;
@@ -545,6 +576,9 @@ fn reply<S: StoreAdmin + 'static>(
         let mut quota = HeaderMap::new();
         rules.quotas.add_fields(&mut quota, &all);
         response.response_headers_to_add = quota.iter().map(|(name, value)| written(name, value)).collect();
+    }
+    if is_over {
+        response.overall_code = Code::OverLimit as i32;
     }
     match answering {
         Some(exchange) => calls::reply(exchange, &response),

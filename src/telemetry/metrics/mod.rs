@@ -39,7 +39,7 @@ pub use kept_history::{AlertFacts, KeptHistoryFacts};
 pub use key_sets::KeySetFacts;
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology, unavailable_node};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};
-pub use questions::{AskedBy, QuestionMetrics};
+pub use questions::{Answer, AskedBy, QuestionMetrics};
 pub use refusals::Refusal;
 pub use registry::{BudgetFacts, EvidenceFacts, FactSource, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use server_errors::{ServerErrorCounts, ServerErrorSource};

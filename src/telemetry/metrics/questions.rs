@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use http::StatusCode;
 use prometheus_client::encoding::DescriptorEncoder;
 use tollgate_derive::Label;
 
@@ -49,28 +48,12 @@ pub enum Answer {
     Undecided,
 }
 
-impl Answer {
-    /// The answer with this status.
-    fn of(status: StatusCode) -> Self {
-        match status {
-            StatusCode::SERVICE_UNAVAILABLE => Self::Undecided,
-            status if status.is_success() => Self::Allowed,
-            _ => Self::Refused,
-        }
-    }
-}
-
 /// The answers of one worker.
 #[derive(Debug, Default)]
 pub struct QuestionMetrics([[Counter; Answer::ALL.len()]; AskedBy::ALL.len()]);
 
 impl QuestionMetrics {
-    /// Counts an answer with this status.
-    pub fn count(&self, by: AskedBy, status: StatusCode) {
-        self.counter(by, Answer::of(status)).inc();
-    }
-
-    pub(super) fn counter(&self, by: AskedBy, answer: Answer) -> &Counter {
+    pub fn counter(&self, by: AskedBy, answer: Answer) -> &Counter {
         &self.0[by as usize][answer as usize]
     }
 }

@@ -84,6 +84,7 @@ fn smallest() -> Config {
             cost: Cost::Fixed(1),
             mode: Mode::Enforce,
             count_denied: false,
+            overdraw: false,
             preflight: false,
             slice: 0.0,
             exempt: vec![],

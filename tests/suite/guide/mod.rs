@@ -14,21 +14,21 @@ mod tasks;
 use std::{fs, path::Path};
 
 /// A page of `docs/`.
-struct Page {
+pub(crate) struct Page {
     name: String,
     text: String,
 }
 
 impl Page {
     /// Of this name below `docs/`.
-    fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
         Self { name: name.to_owned(), text: fs::read_to_string(file).unwrap() }
     }
 
     /// Its only block in this language that contains `mark`.
     #[track_caller]
-    fn block(&self, language: &str, mark: &str) -> String {
+    pub(crate) fn block(&self, language: &str, mark: &str) -> String {
         let fence = format!("```{language}\n");
         let blocks = self.text.split(&fence).skip(1).filter_map(|rest| rest.split("```").next());
         let mut found = blocks.filter(|block| block.contains(mark));
@@ -48,7 +48,7 @@ impl Page {
 
 /// Replaces what has to be there.
 #[track_caller]
-fn replace(text: &str, changes: &[(&str, &str)]) -> String {
+pub(crate) fn replace(text: &str, changes: &[(&str, &str)]) -> String {
     let mut text = text.to_owned();
     for (from, to) in changes {
         assert!(text.contains(from), "{from} is missing in {text}");

@@ -1,0 +1,214 @@
+//! The recipes, each with the real program: limits, what a client can't choose, and what happens without Tollgate.
+
+use super::{Asking, Front};
+use crate::harness::{Client, eventually};
+
+/// Where the clients come from; the front comes from 127.0.0.1.
+const CLIENT: &str = "127.0.0.9";
+const NEIGHBOR: &str = "127.0.0.10";
+
+/// What a client may send to choose the request that Tollgate decides on, or its own address.
+const FORGED: [(&str, &str); 9] = [
+    ("x-original-url", "http://free.example.org/free"),
+    ("x-original-uri", "/free"),
+    ("x-original-method", "DELETE"),
+    ("x-forwarded-uri", "/free"),
+    ("x-forwarded-method", "DELETE"),
+    ("x-forwarded-host", "free.example.org"),
+    ("x-forwarded-for", "6.6.6.6"),
+    ("x-envoy-original-path", "/free"),
+    ("x-tollgate-status", "200"),
+];
+
+fn connect(asking: &Asking, source: &str) -> Client {
+    Client::connect_from(source.parse().unwrap(), asking.address)
+}
+
+/// The recorded addresses, once the client is one of them.
+fn recorded(asking: &Asking) -> String {
+    let mut blocked = String::new();
+    eventually("the client is recorded", || {
+        blocked = asking.tollgate.command(&["blocked", "--json"]).stdout;
+        blocked.contains(&format!("\"{CLIENT}\""))
+    });
+    blocked
+}
+
+/// Five logins a minute pass, and no more, whatever their client sends.
+fn limits(front: Front) {
+    // The one page that has no limit of logins.
+    let yaml = match front {
+        Front::IngressNginx | Front::Envoy => front
+            .yaml()
+            .replace("policies:\n", "policies:\n  login: { algorithm: sliding_log, key: ip, limit: 5/1m }\n")
+            .replace("routes:\n", "routes:\n  - { path: /login, policies: [login] }\n"),
+        _ => front.yaml(),
+    };
+    let yaml = yaml.replace("routes:\n", "routes:\n  - { path: /free, policies: [] }\n  - { hosts: [free.example.org], path: /* }\n  - { path: /*, methods: [DELETE] }\n");
+    let Some(asking) = Asking::start(front, &yaml, false) else { return };
+    let mut client = connect(&asking, CLIENT);
+    for _ in 0..5 {
+        let reply = client.request("POST", "/login?next=/", &[("content-type", "text/plain")], b"a=b");
+        assert_eq!(reply.status, 200, "{front:?}: {}", reply.text());
+        assert_eq!(reply.json()["body"], "a=b", "{front:?}");
+    }
+    let denied = client.request("POST", "/login", &[], b"a=b");
+    assert_eq!(denied.status, 429, "{front:?}: {}", denied.text());
+    let retry_after: u32 = denied.header("retry-after").expect("Retry-After").parse().unwrap();
+    assert!((1..=60).contains(&retry_after), "{front:?}");
+    if front != Front::Nginx && front != Front::IngressNginx {
+        assert!(denied.text().contains("violated-policies"), "{front:?}: {}", denied.text());
+    }
+    if front != Front::IngressNginx {
+        assert!(denied.header("ratelimit").is_some_and(|left| left.contains("\"login\";r=0")), "{front:?}");
+    }
+    for (name, value) in FORGED {
+        let reply = connect(&asking, CLIENT).request("POST", "/login", &[(name, value)], b"");
+        assert_eq!(reply.status, 429, "{front:?}: {name}: {value}");
+    }
+    let twice = [
+        ("x-forwarded-uri", "/free"),
+        ("x-original-uri", "/free"),
+        ("x-original-uri", "/free"),
+        ("x-forwarded-for", "6.6.6.6"),
+    ];
+    assert_eq!(connect(&asking, CLIENT).request("POST", "/login", &twice, b"").status, 429, "{front:?}");
+    for spelling in ["/LOGIN", "//login", "/login/", "/x/../login", "/%6cogin"] {
+        let reply = connect(&asking, CLIENT).request("GET", spelling, &[], b"");
+        // A front may resolve dots itself, or refuse them.
+        assert!([429, 400].contains(&reply.status), "{front:?}: {spelling}: {}", reply.status);
+    }
+    assert_eq!(asking.origin.heads().len(), 5, "{front:?}");
+    assert_eq!(connect(&asking, NEIGHBOR).request("POST", "/login", &[], b"").status, 200, "{front:?}");
+
+    // The records tell of the client, and not of the front.
+    let blocked = recorded(&asking);
+    assert!(!blocked.contains("6.6.6.6"), "{front:?}: {blocked}");
+    assert!(!blocked.contains("\"127.0.0.1\""), "{front:?}: {blocked}");
+    // A ban counts as for any request.
+    let banned = asking.tollgate.command(&["ban", NEIGHBOR, "--for", "1h"]);
+    assert_eq!(banned.code, Some(0), "{}", banned.stderr);
+    let mut status = 0;
+    eventually("the ban is known", || {
+        status = connect(&asking, NEIGHBOR).request("GET", "/other", &[], b"").status;
+        status != 200
+    });
+    assert_eq!(status, 403, "{front:?}");
+    let name = match front {
+        Front::ExtAuthz => "ext_authz",
+        Front::Nginx => "nginx",
+        Front::IngressNginx => "ingress_nginx",
+        Front::Traefik => "traefik",
+        Front::Caddy => "caddy",
+        Front::Envoy => "envoy",
+        Front::RateLimits => "rate_limits",
+    };
+    let asked = |answer| {
+        asking
+            .tollgate
+            .metric(&format!("tollgate_decisions_asked_total{{front=\"{name}\",answer=\"{answer}\"}}"))
+    };
+    assert!(asked("allowed") >= 6.0 && asked("refused") >= 12.0, "{front:?}");
+}
+
+#[test]
+fn nginx_limits() {
+    limits(Front::Nginx);
+}
+
+#[test]
+fn ingress_nginx_limits() {
+    limits(Front::IngressNginx);
+}
+
+#[test]
+fn traefik_limits() {
+    limits(Front::Traefik);
+}
+
+#[test]
+fn caddy_limits() {
+    limits(Front::Caddy);
+}
+
+#[test]
+fn envoy_limits_by_grpc() {
+    limits(Front::ExtAuthz);
+}
+
+#[test]
+fn envoy_limits_by_http() {
+    limits(Front::Envoy);
+}
+
+/// With Tollgate away, requests are refused, or pass where the recipe says so; and then are decided on again.
+fn outage(front: Front, can_be_open: bool) {
+    let Some(mut asking) = Asking::start(front, &front.yaml(), false) else { return };
+    let get = |asking: &Asking| connect(asking, CLIENT).request("GET", "/", &[], b"").status;
+    assert_eq!(get(&asking), 200, "{front:?}");
+    asking.tollgate.signal("KILL");
+    asking.tollgate.wait();
+    let status = get(&asking);
+    assert!(status >= 500, "{front:?}: {status}");
+    assert_eq!(asking.origin.heads().len(), 1, "{front:?}");
+
+    if can_be_open {
+        let Some(mut asking) = Asking::start(front, &front.yaml(), true) else { return };
+        assert_eq!(get(&asking), 200, "{front:?}");
+        asking.tollgate.signal("KILL");
+        asking.tollgate.wait();
+        assert_eq!(get(&asking), 200, "{front:?}");
+        let posted = connect(&asking, CLIENT).request("POST", "/orders?a=1", &[], b"a=b").json();
+        assert_eq!((&posted["method"], &posted["body"]), (&"POST".into(), &"a=b".into()), "{front:?}");
+    }
+}
+
+#[test]
+fn nginx_without_tollgate() {
+    outage(Front::Nginx, true);
+}
+
+#[test]
+fn traefik_without_tollgate() {
+    outage(Front::Traefik, false);
+}
+
+#[test]
+fn caddy_without_tollgate() {
+    outage(Front::Caddy, true);
+}
+
+#[test]
+fn envoy_without_tollgate() {
+    outage(Front::ExtAuthz, true);
+    outage(Front::Envoy, true);
+    outage(Front::RateLimits, true);
+}
+
+/// The descriptors of the recipe: one decision for both.
+#[test]
+fn envoy_asks_about_descriptors() {
+    let front = Front::RateLimits;
+    let yaml = front.yaml().replace("limit: 100/1m", "limit: 8/1m");
+    let Some(asking) = Asking::start(front, &yaml, false) else { return };
+    let ann = [("x-user-id", "ann")];
+    let mut client = connect(&asking, CLIENT);
+    for _ in 0..5 {
+        let reply = client.request("POST", "/login", &ann, b"");
+        assert_eq!(reply.status, 200);
+        assert!(reply.header("ratelimit").is_some_and(|left| left.contains(";r=")), "{:?}", reply.headers);
+    }
+    for _ in 0..5 {
+        let denied = client.request("POST", "/login", &ann, b"");
+        assert_eq!(denied.status, 429);
+        assert!(denied.text().contains("violated-policies") && denied.header("retry-after").is_some());
+        assert!(denied.header("content-type").is_some_and(|of| of.contains("json")), "{:?}", denied.headers);
+    }
+    // Those that were denied have taken nothing from the address: three are left of eight.
+    let statuses = [(); 5].map(|()| client.request("GET", "/", &[("x-user-id", "bob")], b"").status);
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    assert_eq!(connect(&asking, NEIGHBOR).request("GET", "/", &[("x-user-id", "bob")], b"").status, 200);
+    recorded(&asking);
+    let users = asking.tollgate.command(&["blocked", CLIENT]).stdout;
+    assert!(users.contains("-     2"), "the descriptor that denies has no user: {users}");
+}
