@@ -259,7 +259,7 @@ fn draft_route<'t>(
     checks::check_actions(&mapping);
     let name = settings.name.map(|value| Some((value, value.parse(route_name)?)));
     let conditions = Conditions::read(&settings, reading);
-    let is_forwarded = conditions.are_forwarded(reading.drafts);
+    let is_forwarded = conditions.are_forwarded(reading.drafts) && settings.descriptor.is_none();
     let Conditions {
         listeners,
         hosts,
@@ -273,12 +273,16 @@ fn draft_route<'t>(
         descriptor,
         has_secrets,
     } = conditions;
-    if settings.domain.is_none() {
-        mapping.report_if_missing("path", "such as `path: /*`");
-        if let Some(location) = mapping.key_location("descriptor") {
+    let misses_domain = mapping.key_location("descriptor").filter(|_| settings.domain.is_none());
+    match misses_domain {
+        Some(location) => {
             let help = "add the `domain` of the descriptors, such as `domain: edge`".to_owned();
             mapping.report_at(location, "`descriptor` works only with `domain`", help);
         }
+        None if settings.domain.is_none() => {
+            mapping.report_if_missing("path", "such as `path: /*`");
+        }
+        None => {}
     }
     let captures = path.as_ref().map(|(_, path)| path.captures());
     let value_names = values.placeholders();

@@ -352,10 +352,10 @@ pub(in crate::config) struct RouteSettings<'t> {
     pub(in crate::config) descriptor: Option<Cursor<'t>>,
     /// The upstream that requests are forwarded to. A route has exactly one of `upstream`, `upstreams`, `reply`,
     /// `redirect` and `usage`; none, if only listeners with `serves: decisions` reach it.
-    #[setting(text = RESOURCE, example = "api")]
+    #[setting(text = RESOURCE, unset = "requests have another reply, or only decisions are asked for", example = "api")]
     pub(in crate::config) upstream: Option<Cursor<'t>>,
     /// Several upstreams that share the requests by weight, for example for a canary release.
-    #[setting(list(mapping(ShareSettings), Some))]
+    #[setting(list(mapping(ShareSettings), Some), unset = "one upstream, or none")]
     #[setting(example = "[{ name: api, weight: 95 }, { name: canary, weight: 5 }]", see = ["routes[].split_by"])]
     pub(in crate::config) upstreams: Option<Cursor<'t>>,
     /// The key that decides which of `upstreams` gets a request: the same key gets the same one while the weights stay.
@@ -363,10 +363,14 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(beside = "upstreams: [{ name: api }, { name: canary }]")]
     pub(in crate::config) split_by: Option<Cursor<'t>>,
     /// A response that Tollgate itself sends.
-    #[setting(mapping(RouteReplySettings), example = "{ status: 200, body: ok }")]
+    #[setting(
+        mapping(RouteReplySettings),
+        unset = "requests have another reply",
+        example = "{ status: 200, body: ok }"
+    )]
     pub(in crate::config) reply: Option<Cursor<'t>>,
     /// A redirect that Tollgate itself sends.
-    #[setting(mapping(RedirectSettings), example = "{ path: /new }")]
+    #[setting(mapping(RedirectSettings), unset = "requests have another reply", example = "{ path: /new }")]
     pub(in crate::config) redirect: Option<Cursor<'t>>,
     /// With `true`, Tollgate replies with the limits of the request's API key, and with what is left of them, as JSON.
     /// This takes nothing from the limits of the key's holder. Each request asks the store, so give the route a policy by

@@ -159,7 +159,7 @@ pub(super) fn skipped(
         SkipReason::NoBody => (CheckVerdict::Exempt, "a request without a body costs no tokens".to_owned()),
         SkipReason::Question => (
             CheckVerdict::Skipped,
-            "another proxy asks, and it needs the response, the body, or the end of the request".to_owned(),
+            "it needs the response, the body or the end, which another proxy has".to_owned(),
         ),
         SkipReason::Usage => {
             (CheckVerdict::Exempt, "the usage of limits is shown, and takes nothing from them".to_owned())

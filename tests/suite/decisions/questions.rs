@@ -12,7 +12,7 @@ use crate::harness::{
 
 fn deciding(front: &str, yaml: &str) -> Tollgate {
     Tollgate::start(Config::yaml(format!(
-        "listeners: [{{ address: \"127.0.0.1:0\", serves: decisions, front: {front} }}]\ntrusted_proxies: [127.0.0.1]\n{yaml}"
+        "listeners: [{{ name: asked, address: \"127.0.0.1:0\", serves: decisions, front: {front} }}]\ntrusted_proxies: [127.0.0.1]\n{yaml}"
     )))
 }
 
@@ -43,14 +43,8 @@ fn only_trusted_proxies_may_ask() {
     assert_eq!(reply.status, 403);
     assert!(reply.text().contains("Only trusted proxies may ask for decisions."), "{}", reply.text());
     assert_eq!(ask_as_nginx(&tollgate, "GET", "/api/a", &[]).status, 200);
-    let explained = tollgate.command(&[
-        "explain",
-        "--peer",
-        "192.0.2.1",
-        "--listener",
-        &tollgate.address.to_string(),
-        "http://a/api/a",
-    ]);
+    let explained =
+        tollgate.command(&["explain", "--peer", "192.0.2.1", "--listener", "asked", "http://a/api/a"]);
     assert!(
         explained.stdout.contains("answers with 403: only trusted proxies may ask"),
         "{}",
@@ -89,7 +83,8 @@ fn nginx_gets_the_statuses_that_it_knows() {
     let tollgate = deciding(
         "nginx",
         "policies:\n  address: { algorithm: sliding_log, key: ip, limit: 1/1h }\n  full: { algorithm: sliding_log, key: ip, limit: 1/1h, reply: { status: 503 } }\n\
-         user: [basic]\n\
+         user: [{ header: x-login, from: trusted_proxies }]\n\
+         trusted_headers: [x-login]\n\
          routes:\n  - { path: /keys, require: user }\n  - { path: /denied, deny: [203.0.113.0/24] }\n  - { path: /full, policies: [full] }\n  - { path: /*, policies: [address] }\n",
     );
     let status = |uri: &str, fields: &[(&str, &str)]| {
@@ -151,15 +146,8 @@ routes:
             .count();
         assert_eq!(warnings, 1, "{policy}");
     }
-    let explained = tollgate.command(&[
-        "explain",
-        "--listener",
-        &tollgate.address.to_string(),
-        "--method",
-        "POST",
-        "http://a/left-out",
-    ]);
-    let needs = "another proxy asks, and it needs the response, the body, or the end of a request";
+    let explained = tollgate.command(&["explain", "--listener", "asked", "-X", "POST", "http://a/left-out"]);
+    let needs = "it needs the response, the body or the end, which another proxy has";
     assert_eq!(explained.stdout.matches(needs).count(), 4, "{}", explained.stdout);
 
     // And `check` says it before.
