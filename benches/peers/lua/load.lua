@@ -1,5 +1,5 @@
 -- wrk: GETs, by `wrk … -s load.lua -- KIND` each the same ("same"), on new connections ("close"), or with one of 10,000
--- API keys ("keys"). Counts 429 as denied and every other status but 200 as an error, and prints one line that begins
+-- API keys ("keys"), as nginx asks about these ("questions"). Counts 429 as denied and every other status but 200 as an error, and prints one line that begins
 -- with RESULT.
 local threads, requests, nth = {}, {}, 0
 denied, errors = 0, 0
@@ -9,8 +9,12 @@ function setup(thread) table.insert(threads, thread) end
 function init(arguments)
   local kind = arguments[1]
   if kind == "close" then wrk.headers["Connection"] = "close" end
-  for key = 1, kind == "keys" and 10000 or 1 do
-    if kind == "keys" then wrk.headers["X-Api-Key"] = "key-" .. key end
+  if kind == "questions" then
+    wrk.headers["X-Original-URI"], wrk.headers["X-Forwarded-For"] = "/", "203.0.113.7"
+  end
+  local has_keys = kind == "keys" or kind == "questions"
+  for key = 1, has_keys and 10000 or 1 do
+    if has_keys then wrk.headers["X-Api-Key"] = "key-" .. key end
     requests[key] = wrk.format("GET", "/")
   end
 end

@@ -73,7 +73,8 @@ fn get() -> String {
 pub struct Explanation {
     /// The assumed host; `null` if the request names its host.
     pub assumed_host: Option<AssumedHost>,
-    /// The assumed listener; `null` if the request names it, or if its route is the same on all listeners.
+    /// The assumed listener, or one where another proxy asks for decisions; `null` if the request names it, or if its route
+    /// is the same on all listeners.
     #[serde(default)]
     pub assumed_listener: Option<AssumedListener>,
     pub client_address: ExplainedAddress,

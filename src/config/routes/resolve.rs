@@ -273,6 +273,16 @@ fn draft_route<'t>(
         descriptor,
         has_secrets,
     } = conditions;
+    if let Some(domain) = settings.domain.filter(|_| !reading.drafts.iter().any(|draft| draft.decides)) {
+        let host = domain.scalar().unwrap_or("api.example.com");
+        let help = format!(
+            "for requests to a host, write `hosts: [{host}]`; to answer Envoy, add a listener with `serves: decisions`"
+        );
+        domain.report(
+            "`domain` is for descriptors of Envoy's rate limits, and no listener serves decisions",
+            help,
+        );
+    }
     let misses_domain = mapping.key_location("descriptor").filter(|_| settings.domain.is_none());
     match misses_domain {
         Some(location) => {

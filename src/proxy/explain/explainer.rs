@@ -67,8 +67,9 @@ pub async fn explain<S: Store>(
     let length = request.headers.get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let peer_identifier = rules.address_identifier(*peer);
-    let decides = |index: usize| rules.config.listeners.get(index).is_some_and(|of| of.decisions.is_some());
-    let question = decides(listener.unwrap_or(likely)).then(Question::default);
+    let on = rules.config.listeners.get(listener.unwrap_or(likely));
+    let question = on.and_then(|listener| listener.decisions.as_ref()).map(|_| Question::default());
+    let asked_on = on.and_then(listeners::of_decisions);
     let facts = RequestFacts {
         request,
         survey: rules.survey(&request.headers),
@@ -90,7 +91,7 @@ pub async fn explain<S: Store>(
     let (identity, user) = identity::user(rules, &facts, now);
     let explanation = Explanation {
         assumed_host,
-        assumed_listener,
+        assumed_listener: asked_on.or(assumed_listener),
         address: (address.address().into(), why_address),
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), user),
         because: "no policy applies".to_owned(),

@@ -33,7 +33,8 @@ pub struct ExplainedRequest {
 pub struct Explanation {
     /// `None`: the request names its host.
     pub assumed_host: Option<AssumedHost>,
-    /// `None`: the question names the listener, or the route is the same on all of them.
+    /// Or the one where another proxy asks for decisions. `None`: the question names the listener, or the route is the same on
+    /// all of them.
     pub assumed_listener: Option<AssumedListener>,
     /// The client's address in the form that limits and records use, and its source.
     pub address: (CompactString, String),

@@ -4,7 +4,7 @@ use http::{StatusCode, header, request};
 
 use super::explanation::{AssumedListener, ExplainedListener, ExplainedReply, ExplainedRequest};
 use crate::{
-    config::model::Listener,
+    config::model::{Front, Listener},
     proxy::{
         decisions::ASKERS,
         listener_reply::ListenerReply,
@@ -68,6 +68,15 @@ pub(super) fn explain(
     };
     let listeners = rules.config.listeners.iter().enumerate();
     listeners.filter(|(index, listener)| meant.contains(*index, listener)).filter_map(explained).collect()
+}
+
+/// The `listener`, and who asks there. `None`: it forwards requests.
+pub(super) fn of_decisions(listener: &Listener) -> Option<AssumedListener> {
+    let front = listener.decisions.as_ref()?.front.map_or("envoy", Front::name);
+    Some(AssumedListener {
+        listener: listener.shown(),
+        because: format!("{front} asks here, and forwards the request itself"),
+    })
 }
 
 /// The index of the listener on which `asked` most likely comes in: the first that may receive it and does not reply

@@ -93,6 +93,7 @@ const BEYOND: [(&str, &[&str]); 6] = [
             "bans_of_users",
             "body_memory",
             "credentials_required",
+            "domain_for_a_host",
             "history_of_each_instance",
             "listeners_without_names",
             "policy_named_api_keys",

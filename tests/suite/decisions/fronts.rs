@@ -1,7 +1,18 @@
 //! The recipes, each with the real program: limits, what a client can't choose, and what happens without Tollgate.
 
-use super::{Asking, Front};
-use crate::harness::{Client, eventually};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+use super::{Asking, Front, envoy, traefik};
+use crate::{
+    guide::replace,
+    harness::{Client, Config, Origin, Tollgate, eventually, nginx, nobody},
+};
 
 /// Where the clients come from; the front comes from 127.0.0.1.
 const CLIENT: &str = "127.0.0.9";
@@ -211,4 +222,84 @@ fn envoy_asks_about_descriptors() {
     recorded(&asking);
     let users = asking.tollgate.command(&["blocked", CLIENT]).stdout;
     assert!(users.contains("-     2"), "the descriptor that denies has no user: {users}");
+}
+
+/// A Tollgate with a configuration of `deploy/decisions/`, whose socket is in `directory`, and that file of it.
+fn deployed(name: &str, directory: &Path) -> (Tollgate, PathBuf) {
+    let socket = directory.join("decisions.sock");
+    let text = fs::read_to_string(deploy(name)).unwrap();
+    let store = text.split("store:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    let (group, _) = text.split("group: ").nth(1).and_then(|rest| rest.split_once(',')).unwrap_or(("", ""));
+    let owned = format!("mode: \"0660\", group: {group}, ");
+    let yaml = text
+        .replace(&format!("store:{store}"), "")
+        .replace(&owned, "")
+        .replace("/run/tollgate/decisions.sock", socket.to_str().unwrap())
+        .replace("127.0.0.1:8081", "\"127.0.0.1:0\"")
+        .replace(
+            "listeners:\n",
+            "listeners:\n  - { address: \"127.0.0.1:0\", serves: decisions, front: traefik }\n",
+        );
+    (Tollgate::start(Config::yaml(yaml)), socket)
+}
+
+fn deploy(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/decisions").join(name)
+}
+
+/// Five logins pass, and no more.
+fn counts(front: SocketAddr) {
+    let mut client = Client::connect_from(CLIENT.parse().unwrap(), front);
+    let statuses = [(); 7].map(|()| client.request("POST", "/login", &[], b"a=b").status);
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+}
+
+#[test]
+fn the_files_for_nginx_work_over_a_unix_socket() {
+    let (directory, origin, address) = (TempDir::new().unwrap(), Origin::ok(), nobody());
+    let (_tollgate, socket) = deployed("proxy.nginx.yaml", directory.path());
+    let text = fs::read_to_string(deploy("nginx.conf")).unwrap();
+    let changes = [
+        ("listen 80;", &*format!("listen {address};")),
+        ("/run/tollgate/decisions.sock", socket.to_str().unwrap()),
+        ("127.0.0.1:3000", &origin.address.to_string()),
+    ];
+    let _nginx = nginx(directory.path(), &replace(&text, &changes), "");
+    counts(address);
+}
+
+#[test]
+fn the_files_for_envoy_work_over_a_unix_socket() {
+    if !Front::ExtAuthz.is_installed() {
+        return;
+    }
+    let (directory, origin, address) = (TempDir::new().unwrap(), Origin::ok(), nobody());
+    let (_tollgate, socket) = deployed("proxy.envoy.yaml", directory.path());
+    let at = |address: SocketAddr| format!("address: {}, port_value: {}", address.ip(), address.port());
+    let text = fs::read_to_string(deploy("envoy.yaml")).unwrap();
+    let changes = [
+        ("address: 0.0.0.0, port_value: 80", &*at(address)),
+        ("/run/tollgate/decisions.sock", socket.to_str().unwrap()),
+        ("address: 127.0.0.1, port_value: 3000", &at(origin.address)),
+        ("timeout: 0.1s", "timeout: 5s"),
+    ];
+    let _envoy = envoy(directory.path(), &replace(&text, &changes), address);
+    counts(address);
+}
+
+#[test]
+fn the_files_for_traefik_work() {
+    if !Front::Traefik.is_installed() {
+        return;
+    }
+    let (directory, origin, address) = (TempDir::new().unwrap(), Origin::ok(), nobody());
+    let (tollgate, _) = deployed("proxy.traefik.yaml", directory.path());
+    let dynamic = fs::read_to_string(deploy("traefik.dynamic.yml")).unwrap();
+    let changes =
+        [("127.0.0.1:8081", &*tollgate.address.to_string()), ("127.0.0.1:3000", &origin.address.to_string())];
+    let dynamic = replace(&dynamic, &changes);
+    let fixed = fs::read_to_string(deploy("traefik.yml")).unwrap();
+    let changes = [(":80", &*address.to_string()), ("/etc/traefik/traefik.dynamic.yml", "dynamic.yml")];
+    let _traefik = traefik(directory.path(), &replace(&fixed, &changes), &dynamic);
+    counts(address);
 }

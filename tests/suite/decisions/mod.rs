@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{
     guide::{Page, replace},
     harness::{
-        Client, Config, Origin, Running, Tollgate, caddy, eventually, file_name, free_port, nginx, nobody,
+        Client, Config, Origin, Running, Tollgate, eventually, file_name, free_port, new_caddy, nginx, nobody,
     },
 };
 
@@ -160,23 +160,10 @@ impl Front {
             Self::Traefik => {
                 let block = page.block("yml", "forwardAuth");
                 let dynamic = replace(&block, &[("10.0.0.3:8081", &asked_at), ("10.0.0.5:3000", &api_at)]);
-                fs::write(directory.join("dynamic.yml"), dynamic).unwrap();
-                let port = free_port();
-                let text = format!(
-                    "entryPoints:\n  web: {{ address: \"{address}\" }}\n  traefik: {{ address: \"127.0.0.1:{port}\" }}\n\
-                     providers: {{ file: {{ filename: dynamic.yml }} }}\napi: {{ insecure: true }}\n"
+                let fixed = format!(
+                    "entryPoints:\n  web: {{ address: \"{address}\" }}\nproviders: {{ file: {{ filename: dynamic.yml }} }}\n"
                 );
-                fs::write(directory.join("traefik.yml"), text).unwrap();
-                let mut command = Command::new(env::var_os("TRAEFIK").unwrap());
-                command.current_dir(directory).arg("--configFile=traefik.yml");
-                let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-                eventually("Traefik reads the recipe", || {
-                    let client = Client::try_connect(([127, 0, 0, 1], port).into());
-                    client.is_some_and(|mut client| {
-                        client.request("GET", "/api/rawdata", &[], b"").text().contains("api@file")
-                    })
-                });
-                (running, address)
+                (traefik(directory, &fixed, &dynamic), address)
             }
             Self::Caddy => {
                 let mut block = page.block("caddyfile", "http://api.example.com");
@@ -195,7 +182,7 @@ impl Front {
                     ("10.0.0.3:8081", &*asked_at),
                     ("10.0.0.5:3000", &api_at),
                 ];
-                (caddy(directory, &replace(&block, &changes), "http", address), address)
+                (new_caddy(directory, &replace(&block, &changes), "http", address), address)
             }
             Self::ExtAuthz | Self::Envoy | Self::RateLimits => {
                 let mark = if self == Self::RateLimits { "port_value: 81 }" } else { "port_value: 80 }" };
@@ -237,26 +224,52 @@ impl Front {
                     changes.push(("http://10.0.0.3:8081".to_owned(), format!("http://{tollgate}")));
                     // What the policies of the tests count by.
                     let named = "{ exact: cookie }";
-                    let more = format!("{named}, {{ exact: x-api-key }}, {{ exact: x-version }}");
+                    let more = format!(
+                        "{named}, {{ exact: x-api-key }}, {{ exact: x-version }}, {{ exact: x-key }}"
+                    );
                     changes.push((named.to_owned(), more));
                 }
                 let changes: Vec<(&str, &str)> =
                     changes.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-                let file = directory.join("envoy.yaml");
-                fs::write(&file, replace(&block, &changes)).unwrap();
-                let log = fs::File::create(directory.join("envoy.log")).unwrap();
-                let mut command = Command::new(env::var_os("ENVOY").unwrap());
-                command.args(["-c", file_name(&file), "--concurrency", "1", "--use-dynamic-base-id"]);
-                let mut running = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-                eventually("Envoy listens", || {
-                    let status = running.0.try_wait().unwrap();
-                    assert!(status.is_none(), "{}", fs::read_to_string(directory.join("envoy.log")).unwrap());
-                    TcpStream::connect(address).is_ok()
-                });
-                (running, address)
+                (envoy(directory, &replace(&block, &changes), address), address)
             }
         }
     }
+}
+
+/// Envoy with this configuration, one of whose listeners is at `address`.
+fn envoy(directory: &Path, yaml: &str, address: SocketAddr) -> Running {
+    let (file, said) = (directory.join("envoy.yaml"), directory.join("envoy.log"));
+    fs::write(&file, yaml).unwrap();
+    let mut command = Command::new(env::var_os("ENVOY").unwrap());
+    command.args(["-c", file_name(&file), "--concurrency", "1", "--use-dynamic-base-id"]);
+    let log = fs::File::create(&said).unwrap();
+    let mut running = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    eventually("Envoy listens", || {
+        assert!(running.0.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&said).unwrap());
+        TcpStream::connect(address).is_ok()
+    });
+    running
+}
+
+/// Traefik with these configurations: the static one, and `dynamic.yml`, which has a router `api`.
+fn traefik(directory: &Path, fixed: &str, dynamic: &str) -> Running {
+    let port = free_port();
+    let entry_point = format!("entryPoints:\n  traefik: {{ address: \"127.0.0.1:{port}\" }}\n");
+    let fixed = replace(fixed, &[("entryPoints:\n", &entry_point)]) + "api: { insecure: true }\n";
+    fs::write(directory.join("dynamic.yml"), dynamic).unwrap();
+    fs::write(directory.join("traefik.yml"), fixed).unwrap();
+    let mut command = Command::new(env::var_os("TRAEFIK").unwrap());
+    command.current_dir(directory).arg("--configFile=traefik.yml");
+    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    // It listens before it has read the dynamic file.
+    eventually("Traefik reads the recipe", || {
+        let client = Client::try_connect(([127, 0, 0, 1], port).into());
+        client.is_some_and(|mut client| {
+            client.request("GET", "/api/rawdata", &[], b"").text().contains("api@file")
+        })
+    });
+    running
 }
 
 /// An API behind a front that asks Tollgate.

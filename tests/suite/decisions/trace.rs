@@ -1,9 +1,11 @@
 //! The same trace through the proxy and through each real front: identical verdicts, counts and records.
 
-use std::net::SocketAddr;
+use std::{collections::HashMap, fs, net::SocketAddr};
 
 use fastrand::Rng;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 use super::{Asking, Front};
 use crate::harness::{Client, Config, Origin, Tollgate, eventually};
@@ -12,6 +14,7 @@ use crate::harness::{Client, Config, Origin, Tollgate, eventually};
 const LIMITS: &str = r#"
 trusted_proxies: [127.0.0.1]
 user: [{ header: x-user-id, from: anyone }]
+api_keys: { file: "KEYS", required: false, from: [{ header: x-key }], headers: { customer: x-customer } }
 policies:
   login: { algorithm: sliding_log, key: ip, limit: 12/1h }
   per-user: { algorithm: gcra, key: user, limit: 60/1d, missing: ip }
@@ -19,6 +22,7 @@ policies:
   per-host: { algorithm: metadata_list, key: [host+ip, "query:page"], limit: 30/1h }
   methods: { algorithm: sliding_counter, key: ip+method, limit: 50/1d, count_denied: true }
   users: { algorithm: distinct, key: ip, value: user, limit: 4/1h }
+  customer: { algorithm: sliding_log, key: customer, limit: 20/1h }
   shadow: { algorithm: sliding_log, key: ip, limit: 5/1h, mode: shadow }
 routes:
   - { path: /login, methods: [POST], policies: [login, shadow]ACTION }
@@ -26,6 +30,7 @@ routes:
   - { path: /secret/*, deny: [127.0.0.7], policies: [per-host]ACTION }
   - { path: /users/*, policies: [users]ACTION }
   - { path: "/items/{id}", headers: { x-version: "2" }, policies: [{ name: per-user, cost: 3 }]ACTION }
+  - { path: /keys/*, require: api_key, policies: [customer]ACTION }
   - { hosts: [shop.example.org], path: /*, policies: [per-host, per-user]ACTION }
   - { path: /api/*, policies: [per-user, per-key, methods]ACTION }
   - { path: /*, policies: [methods]ACTION }
@@ -40,7 +45,7 @@ struct Sent {
     fields: Vec<(&'static str, String)>,
 }
 
-const TARGETS: [&str; 24] = [
+const TARGETS: [&str; 25] = [
     "/",
     "/login",
     "/login/",
@@ -65,6 +70,7 @@ const TARGETS: [&str; 24] = [
     "/items/5",
     "/items/5/",
     "/free/a",
+    "/keys/a",
 ];
 
 /// What clients send that describes a request to one front or another.
@@ -95,6 +101,14 @@ fn trace(seed: u64, length: usize) -> Vec<Sent> {
         if rng.u8(..10) < 5 {
             fields.push(("x-version", rng.u8(1..4).to_string()));
         }
+        if rng.u8(..10) < 2 {
+            // Two customers, and one whose key is not valid.
+            fields.push((
+                "x-key",
+                ["acme-key-0000000001", "globex-key-000000001", "guessed-key-00000001"][rng.usize(..3)]
+                    .to_owned(),
+            ));
+        }
         if rng.u8(..10) < 3 {
             let (name, value) = FORGED[rng.usize(..FORGED.len())];
             fields.push((name, value.to_owned()));
@@ -111,7 +125,7 @@ fn trace(seed: u64, length: usize) -> Vec<Sent> {
 
 /// The status of each request.
 fn send(address: SocketAddr, trace: &[Sent]) -> Vec<u16> {
-    let mut clients: std::collections::HashMap<&str, Client> = std::collections::HashMap::new();
+    let mut clients: HashMap<&str, Client> = HashMap::new();
     let mut statuses = Vec::with_capacity(trace.len());
     for sent in trace {
         let fields: Vec<(&str, &str)> =
@@ -180,16 +194,28 @@ fn compare(front: Front) {
     }
     let length = std::env::var("TOLLGATE_TEST_TRACE").map_or(800, |length| length.parse().unwrap());
     let origin = Origin::ok();
+    let directory = TempDir::new().unwrap();
+    let hash = |key: &str| {
+        let hex: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{hex}")
+    };
+    let keys = format!(
+        "keys:\n- {{ id: acme1, hash: \"{}\", customer: acme }}\n- {{ id: globex1, hash: \"{}\", customer: globex }}\n",
+        hash("acme-key-0000000001"),
+        hash("globex-key-000000001")
+    );
+    fs::write(directory.path().join("keys.yaml"), keys).unwrap();
+    let limits = LIMITS.replace("KEYS", directory.path().join("keys.yaml").to_str().unwrap());
     let proxying = format!(
         "upstreams: {{ api: {{ endpoints: [\"http://{}\"] }} }}\n{}",
         origin.address,
-        LIMITS.replace("ACTION", ", upstream: api")
+        limits.replace("ACTION", ", upstream: api")
     );
     let listener = front
         .listener()
         .replace("10.0.0.3:8081", "\"127.0.0.1:0\"")
         .replace("0.0.0.0:8081", "\"127.0.0.1:0\"");
-    let deciding = format!("listeners: {listener}\n{}", LIMITS.replace("ACTION", ""));
+    let deciding = format!("listeners: {listener}\n{}", limits.replace("ACTION", ""));
     let trace = trace(60, length);
 
     let direct = Tollgate::start(Config::yaml(proxying));
@@ -202,7 +228,7 @@ fn compare(front: Front) {
     }
     let of = |status: u16| expected.iter().filter(|of| **of == status).count();
     assert!(
-        of(200) > length / 10 && of(429) > length / 10 && of(403) > 5,
+        of(200) > length / 10 && of(429) > length / 10 && of(403) > 5 && of(401) > 5,
         "{} {} {}",
         of(200),
         of(429),

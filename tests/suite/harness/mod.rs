@@ -49,7 +49,9 @@ pub use load::{Latencies, Load, Sample};
 pub use origin::{Conn, Origin};
 pub use ports::{free_port, nobody};
 pub use postgres::Postgres;
-pub use program::{Running, caddy, haproxy, installed, nginx, printed, program, python, start_nginx};
+pub use program::{
+    Running, caddy, haproxy, installed, new_caddy, nginx, printed, program, python, start_nginx,
+};
 pub use redis::Redis;
 pub use redis_cluster::{Cluster, slot_of};
 pub use redis_sentinel::{MASTER, Sentinels};

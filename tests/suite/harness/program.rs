@@ -1,7 +1,7 @@
 //! Programs that none of us wrote, as clients and as origins.
 
 use std::{
-    fs,
+    env, fs,
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -93,13 +93,27 @@ pub fn haproxy(directory: &Path, configuration: &str, address: SocketAddr) -> Ru
     running
 }
 
-/// Caddy with these `sites`, which are at `address`, by `http` or `https`.
+/// Debian's Caddy with these `sites`, which are at `address`, by `http` or `https`.
 pub fn caddy(directory: &Path, sites: &str, scheme: &str, address: SocketAddr) -> Running {
+    start_caddy(program("caddy", "caddy"), directory, sites, (scheme, address))
+}
+
+/// The same with the Caddy that `scripts/test` installs, which is newer; else Debian's.
+pub fn new_caddy(directory: &Path, sites: &str, scheme: &str, address: SocketAddr) -> Running {
+    let caddy = env::var_os("CADDY").map_or_else(|| program("caddy", "caddy"), Command::new);
+    start_caddy(caddy, directory, sites, (scheme, address))
+}
+
+fn start_caddy(
+    mut command: Command,
+    directory: &Path,
+    sites: &str,
+    (scheme, address): (&str, SocketAddr),
+) -> Running {
     let port = address.port();
     let global =
         format!("{{\n\tadmin off\n\tauto_https off\n\t{scheme}_port {port}\n\tdefault_bind 127.0.0.1\n}}\n");
     fs::write(directory.join("Caddyfile"), global + sites).unwrap();
-    let mut command = program("caddy", "caddy");
     command.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]).current_dir(directory);
     command.env("HOME", directory).env("XDG_DATA_HOME", directory).env("XDG_CONFIG_HOME", directory);
     let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
