@@ -358,6 +358,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         Err(refused)
     }
 
+    #[inline(always)]
     fn located(&mut self, rules: &Rules, client: ClientIp) -> Result<(), RefusedBy> {
         self.exchange.set_address(client.ip);
         let Some(watched) = self.client.hand_off().watched() else { return Ok(()) };
@@ -372,6 +373,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         Err(RefusedBy::EarlyEnds)
     }
 
+    #[inline(always)]
     fn check_listener(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Result<(), RefusedBy> {
         match self.client.listener_reply() {
             Some(reply) if reply.is_for(&facts.request.headers, facts.is_peer_trusted) => {
@@ -381,6 +383,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         }
     }
 
+    #[inline(always)]
     fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
         let identity = self.identify_user(rules, facts);
         let untrusted = match facts.is_peer_trusted || facts.question.is_some() {

@@ -18,7 +18,7 @@ use super::{
     client::ClientInfo,
     connection_state::{ConnectionState, Phase},
     cors::{self, CorsResponse},
-    grpc::GrpcCall,
+    grpc::{self, GrpcCall},
     header_edits::FilledEdits,
     outcome::Outcomes,
     reply::Reply,
@@ -78,6 +78,8 @@ pub(super) struct Exchange {
     log: Option<Box<LoggedFields>>,
     /// Whether the response has no body.
     is_head: bool,
+    /// Whether it answers a call of gRPC, whose status is still to be sent behind the message.
+    answers_call: bool,
     /// The CORS fields, if the route has `cors`.
     cors: Option<Box<CorsResponse>>,
     /// The gRPC call, if the request makes one.
@@ -169,6 +171,7 @@ impl Exchange {
                 received: 0,
                 aborted_by: None,
                 log,
+                answers_call: false,
                 is_head: request.method == Method::HEAD,
                 cors: None,
                 grpc,
@@ -366,6 +369,7 @@ impl Exchange {
     }
 
     /// Notes that the client gets the proxy's own `reply`, and makes the head and the body of its response.
+    #[inline(always)]
     pub(super) fn take_reply(&mut self, mut reply: Reply) -> (response::Parts, Bytes) {
         if let Some(reservation) = &self.reservation {
             reservation.refused();
@@ -386,6 +390,12 @@ impl Exchange {
             reply.body.clear();
         }
         (head, reply.body)
+    }
+
+    /// The same for an answer to another proxy. Out of line: it has several callers.
+    #[inline(never)]
+    pub(super) fn take_answer(&mut self, reply: Reply) -> (response::Parts, Bytes) {
+        self.take_reply(reply)
     }
 
     /// Notes that the reply is the route's configured one.
@@ -430,6 +440,21 @@ impl Exchange {
         if let Some(call) = &mut self.grpc {
             call.note_status(trailers);
         }
+    }
+
+    /// The response is the proxy's own answer to a call, which has succeeded.
+    pub(super) fn answer_call(&mut self) {
+        self.answers_call = true;
+    }
+
+    /// Whether trailers are still to be sent behind the proxy's own answer.
+    pub(super) fn ends_with_trailers(&self) -> bool {
+        self.answers_call
+    }
+
+    /// The trailers behind the proxy's own answer to a call, once.
+    pub(super) fn take_answer_trailers(&mut self) -> Option<HeaderMap> {
+        std::mem::take(&mut self.answers_call).then(grpc::success)
     }
 
     /// The trailers that end the response early, because the client of the call no longer waits. None over HTTP/1.1,

@@ -9,7 +9,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
@@ -41,26 +40,6 @@ pub(super) enum BodySource {
     Whole(Bytes),
     /// The upstream. Boxed: hyper moves a body several times.
     Upstream(Box<UpstreamBody>),
-    /// The proxy itself, to a call of gRPC.
-    Message(Box<GrpcMessage>),
-}
-
-/// The message with which a call is answered, and the trailers after it.
-#[derive(Debug)]
-pub(super) struct GrpcMessage {
-    /// With its prefix, so that it is not empty.
-    pub(super) bytes: Bytes,
-    /// `None`: they were sent.
-    pub(super) trailers: Option<HeaderMap>,
-}
-
-impl GrpcMessage {
-    fn next_frame(&mut self) -> Option<Frame<Bytes>> {
-        match self.bytes.is_empty() {
-            true => self.trailers.take().map(Frame::trailers),
-            false => Some(Frame::data(mem::take(&mut self.bytes))),
-        }
-    }
 }
 
 /// A body that is streamed from the upstream.
@@ -273,6 +252,11 @@ impl ResponseBody {
         Self { source, exchange: Some(exchange) }
     }
 
+    /// Whether it is the proxy's answer to a call, which has not ended.
+    fn ends_with_trailers(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| exchange.ends_with_trailers())
+    }
+
     /// No body: the bytes that follow are not HTTP.
     pub(super) fn none() -> Self {
         Self { source: BodySource::Whole(Bytes::new()), exchange: None }
@@ -311,7 +295,6 @@ impl Body for ResponseBody {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
             BodySource::Upstream(body) => std::task::ready!(body.poll_frame(cx)),
-            BodySource::Message(message) => message.next_frame().map(Ok),
         };
         let Some(exchange) = &mut this.exchange else { return Poll::Ready(frame) };
         match &frame {
@@ -342,15 +325,18 @@ impl Body for ResponseBody {
                     }
                 }
             }
-            None => {}
+            None => {
+                if let Some(trailers) = exchange.take_answer_trailers() {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+            }
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            BodySource::Whole(bytes) => bytes.is_empty(),
-            BodySource::Message(message) => message.trailers.is_none(),
+            BodySource::Whole(bytes) => bytes.is_empty() && !self.ends_with_trailers(),
             BodySource::Upstream(body) => {
                 body.held_back.is_none() && body.unread.is_empty() && body.incoming.is_end_stream()
             }
@@ -359,9 +345,9 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
+            BodySource::Whole(_) if self.ends_with_trailers() => SizeHint::default(),
             BodySource::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             BodySource::Upstream(body) if body.usage_filter.is_some() => SizeHint::default(),
-            BodySource::Message(_) => SizeHint::default(),
             BodySource::Upstream(body) => body.incoming.size_hint(),
         }
     }

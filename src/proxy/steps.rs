@@ -206,6 +206,7 @@ impl RefusedBy {
 ///
 /// # Errors
 /// The refusal of a step.
+#[inline(always)]
 pub(crate) fn find<'r, C: StepHost<'r>>(
     caller: &mut C,
     rules: &Rules,

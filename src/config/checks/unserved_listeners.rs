@@ -32,10 +32,9 @@ impl<'t> DraftListener<'t> {
     }
 }
 
-/// Warns about every listener that no route is for. One that redirects needs none, nor one for decisions, where requests without
-/// a route are admitted.
+/// Warns about every listener that no route is for. One that redirects needs none.
 pub(in crate::config) fn warn(listeners: &[DraftListener<'_>], drafts: &[DraftRoute<'_>]) {
-    for listener in listeners.iter().filter(|listener| !listener.is_redirecting && !listener.decides) {
+    for listener in listeners.iter().filter(|listener| !listener.is_redirecting) {
         if drafts.iter().any(|draft| listener.may_take(&draft.route)) {
             continue;
         }
@@ -45,8 +44,12 @@ pub(in crate::config) fn warn(listeners: &[DraftListener<'_>], drafts: &[DraftRo
                 "give it a `name` and add that to the `listeners` of a route, or add a route without `listeners`"
             }
         };
-        listener
-            .cursor
-            .warn("no route is for this listener, so every request on it gets 404", help.to_owned());
+        let message = match listener.decides {
+            true => {
+                "no route is for this listener, so every request that another proxy asks about is allowed"
+            }
+            false => "no route is for this listener, so every request on it gets 404",
+        };
+        listener.cursor.warn(message, help.to_owned());
     }
 }

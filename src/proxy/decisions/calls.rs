@@ -4,7 +4,7 @@
 use std::{borrow::Cow, rc::Rc};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request};
+use http::{HeaderValue, Response, StatusCode, Version, header, request};
 use hyper::body::Incoming;
 use prost::Message;
 
@@ -18,7 +18,7 @@ use crate::{
         grpc::{self, GrpcStatus},
         reply::Reply,
         request_buffering::{NeededPart, NotReceived, ReceivedBody, receive_before_decision},
-        response_body::{BodySource, GrpcMessage, ResponseBody},
+        response_body::{BodySource, ResponseBody},
         steps::RefusedBy,
         worker::Worker,
     },
@@ -69,6 +69,7 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
     if !is_call(&request) {
         let served = ClientRequest::new(worker, client, &request, body);
         let detail = "This listener answers questions by gRPC, and by HTTP only those of its `front`.";
+        worker.rules.warnings.warn_of_question(detail);
         let refused = RefusedBy::Listener(Box::new(Reply::problem(StatusCode::BAD_REQUEST, detail)));
         return served.refuse(refused, request.version, request.headers);
     }
@@ -78,7 +79,7 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
             rate_limits::SHOULD_RATE_LIMIT => rate_limits::limit(&message, worker, client).await,
             HEALTH => {
                 let mut served = ClientRequest::described(worker, client, &request);
-                served.exchange.take_reply(Reply { status: StatusCode::OK, ..Reply::no_content() });
+                served.exchange.take_answer(Reply { status: StatusCode::OK, ..Reply::no_content() });
                 Ok(reply(served.exchange, &HealthCheckResponse { status: SERVING }))
             }
             _ => Err(CallFault {
@@ -92,7 +93,7 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
         let mut served = ClientRequest::described(worker, client, &request);
         served.exchange.set_front(AskedBy::Grpc, false);
         served.exchange.count_answer(AskedBy::Grpc, Answer::Refused);
-        served.exchange.take_reply(Reply::problem(fault.http_status(), fault.message.clone()));
+        served.exchange.take_answer(Reply::problem(fault.http_status(), fault.message.clone()));
         failed(served.exchange, fault.status, &fault.message)
     })
 }
@@ -141,26 +142,24 @@ async fn message<S>(
 }
 
 /// Replies to a call with this message.
-pub(super) fn reply(exchange: Box<Exchange>, message: &impl Message) -> Response<ResponseBody> {
+pub(super) fn reply(mut exchange: Box<Exchange>, message: &impl Message) -> Response<ResponseBody> {
     let length = message.encoded_len();
     let mut framed = BytesMut::with_capacity(PREFIX + length);
     framed.put_u8(0);
     framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     // The buffer grows where it has to.
     let _infallible = message.encode(&mut framed);
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers.insert(header::CONTENT_TYPE, CONTENT_TYPE.clone());
-    let message = GrpcMessage { bytes: framed.freeze(), trailers: Some(trailers) };
-    exchange.respond(head, BodySource::Message(Box::new(message)))
+    exchange.answer_call();
+    exchange.respond(head, BodySource::Whole(framed.freeze()))
 }
 
 /// The reply to a call whose question could not be decided: the store was not available, or keys were not read yet.
 pub(super) fn undecided(by: AskedBy, mut exchange: Box<Exchange>, reply: Reply) -> Response<ResponseBody> {
     let detail = reply.detail.clone();
     exchange.count_answer(by, Answer::Undecided);
-    exchange.take_reply(reply);
+    exchange.take_answer(reply);
     failed(exchange, GrpcStatus::Unavailable, &detail)
 }
 

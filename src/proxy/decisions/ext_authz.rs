@@ -74,7 +74,7 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
                 response_headers_to_add: options(&quota),
             };
             served.exchange.count_answer(AskedBy::ExtAuthz, Answer::Allowed);
-            served.exchange.take_reply(Reply { status: StatusCode::OK, ..Reply::no_content() });
+            served.exchange.take_answer(Reply { status: StatusCode::OK, ..Reply::no_content() });
             let response = CheckResponse {
                 status: Some(RpcStatus { code: 0 }),
                 http_response: Some(HttpResponse::Ok(ok)),
@@ -89,7 +89,7 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
                 return Ok(calls::undecided(AskedBy::ExtAuthz, exchange, reply));
             }
             exchange.count_answer(AskedBy::ExtAuthz, Answer::Refused);
-            let (head, body) = exchange.take_reply(reply);
+            let (head, body) = exchange.take_answer(reply);
             let denied = DeniedResponse {
                 status: Some(HttpStatus { code: i32::from(head.status.as_u16()) }),
                 headers: options(&head.headers),
@@ -120,21 +120,21 @@ fn describe(http: HttpRequest) -> Result<request::Parts, Rejection> {
     const MALFORMED: Rejection = Rejection::bad_request("A field of the described request is malformed.");
     let HttpRequest { method, headers, path, host, header_map } = http;
     let (mut request, ()) = Request::new(()).into_parts();
-    let method = Method::from_bytes(method.as_bytes());
+    let method = Method::from_bytes(&method);
     request.method = method.map_err(|_| Rejection::bad_request("The method is malformed."))?;
-    request.uri = described_uri(path.as_bytes())?;
+    request.uri = described_uri(&path)?;
     let raw = header_map.unwrap_or_default().headers.into_iter();
     let raw = raw.map(|Header { key, value, raw_value }| {
         (key, if raw_value.is_empty() { value.into_bytes() } else { raw_value })
     });
-    let fields = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).chain(raw);
+    let fields = headers.into_iter().chain(raw);
     // Names that begin with a colon stand for parts of the first line.
     for (name, value) in fields.filter(|(name, _)| !name.starts_with(':')) {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| MALFORMED)?;
         request.headers.append(name, HeaderValue::from_bytes(&value).map_err(|_| MALFORMED)?);
     }
     if !host.is_empty() {
-        request.headers.insert(header::HOST, HeaderValue::from_str(&host).map_err(|_| MALFORMED)?);
+        request.headers.insert(header::HOST, HeaderValue::from_bytes(&host).map_err(|_| MALFORMED)?);
     }
     Ok(request)
 }
@@ -178,9 +178,9 @@ mod tests {
 
     fn request(path: &str) -> HttpRequest {
         HttpRequest {
-            method: "POST".to_owned(),
-            path: path.to_owned(),
-            host: "api.example.org".to_owned(),
+            method: b"POST".to_vec(),
+            path: path.into(),
+            host: b"api.example.org".to_vec(),
             ..HttpRequest::default()
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_question_is_the_request_that_it_describes() {
         let headers = [(":path", "/other"), ("user-agent", "curl"), ("cookie", "a=b")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.into())).into();
         let described = describe(HttpRequest { headers, ..request("/a?b=\"") }).unwrap();
         assert_eq!((described.method.as_str(), described.uri.to_string()), ("POST", "/a?b=%22".to_owned()));
         assert_eq!(described.headers["host"], "api.example.org");

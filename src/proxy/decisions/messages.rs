@@ -55,16 +55,17 @@ pub(super) struct AttributeRequest {
 /// `envoy.service.auth.v3.AttributeContext.HttpRequest`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HttpRequest {
-    #[prost(string, tag = "2")]
-    pub(super) method: String,
+    // These are strings of UTF-8 by the definition. What a client has sent must not make the message unreadable.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) method: Vec<u8>,
     /// Several lines of a field are joined by commas.
-    #[prost(map = "string, string", tag = "3")]
-    pub(super) headers: HashMap<String, String>,
+    #[prost(map = "string, bytes", tag = "3")]
+    pub(super) headers: HashMap<String, Vec<u8>>,
     /// With its query.
-    #[prost(string, tag = "4")]
-    pub(super) path: String,
-    #[prost(string, tag = "5")]
-    pub(super) host: String,
+    #[prost(bytes = "vec", tag = "4")]
+    pub(super) path: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) host: Vec<u8>,
     /// In place of `headers`, with `encode_raw_headers`.
     #[prost(message, optional, tag = "13")]
     pub(super) header_map: Option<Headers>,
@@ -187,8 +188,9 @@ pub(super) struct RateLimitOverride {}
 pub(super) struct DescriptorEntry {
     #[prost(string, tag = "1")]
     pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) value: String,
+    /// A string of UTF-8 by the definition, but clients may send other bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse`

@@ -12,12 +12,11 @@ mod question;
 mod rate_limits;
 
 use std::{
-    net::IpAddr,
     rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header, request, response};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
@@ -28,6 +27,7 @@ use super::{
     credential::CredentialFault,
     exchange::Exchange,
     header_edits::FilledEdits,
+    peer::Peer,
     refused_body::discard,
     reply::Reply,
     request_buffering::ReceivedBody,
@@ -61,7 +61,7 @@ pub(super) async fn answer<S: StoreAdmin + 'static>(
 ) -> Response<ResponseBody> {
     let (request, body) = asked;
     if !client.is_trusted() {
-        worker.rules.warnings.warn_of_stranger(client.peer().address().ip());
+        worker.rules.warnings.warn_of_stranger(client.peer());
         let served = ClientRequest::new(&worker, &client, &request, body);
         return served.refuse(
             RefusedBy::Listener(Box::new(Reply::problem(StatusCode::FORBIDDEN, ASKERS))),
@@ -101,13 +101,20 @@ async fn answer_front<S: StoreAdmin + 'static>(
     let question = Question::default();
     let decided = match described {
         Ok(()) => decide(&mut served, &request, &question).await,
-        Err(rejection) => Err(RefusedBy::Head(rejection)),
+        Err(rejection) => {
+            worker.rules.warnings.warn_of_question(rejection.detail);
+            Err(RefusedBy::Head(rejection))
+        }
     };
-    served.body = body;
+    // A front that announces a body may not send it: what follows would be taken for it.
+    let has_body = body.as_ref().is_some_and(|body| !body.is_empty());
+    let closes = has_body && request.version != Version::HTTP_2;
+    served.body = body.filter(|_| !closes);
     match decided {
         Ok(headers) => {
             served.exchange.count_answer(front.into(), Answer::Allowed);
             let reply = Reply { status: StatusCode::OK, headers, ..Reply::no_content() };
+            let reply = if closes { reply.closing() } else { reply };
             served.respond(&request, LocalReply { reply, origin: ReplyOrigin::Route }).await
         }
         Err(refused) => {
@@ -119,11 +126,11 @@ async fn answer_front<S: StoreAdmin + 'static>(
             let reply = refused.described_reply(&worker.rules, &exchange, request.headers);
             exchange
                 .count_answer(front.into(), if is_undecided { Answer::Undecided } else { Answer::Refused });
-            let (mut head, body) = exchange.take_reply(reply);
+            let (mut head, body) = exchange.take_answer(reply);
             if !is_undecided {
                 adapt(front, &mut head);
             }
-            if !stays_open {
+            if closes || !stays_open {
                 head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             exchange.respond(head, BodySource::Whole(body))
@@ -177,9 +184,15 @@ fn told<S>(served: &ClientRequest<'_, S>, context: &RequestContext<'_, '_>) -> H
     headers
 }
 
-/// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors.
+/// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors; Envoy
+/// takes those of servers for errors.
 fn adapt(front: Front, head: &mut response::Parts) {
-    if !matches!(front, Front::Nginx | Front::IngressNginx) || head.status == StatusCode::UNAUTHORIZED {
+    let is_passed_on = match front {
+        Front::Nginx | Front::IngressNginx => head.status == StatusCode::UNAUTHORIZED,
+        Front::Envoy => !head.status.is_server_error(),
+        Front::Traefik | Front::Caddy => true,
+    };
+    if is_passed_on {
         return;
     }
     head.headers.insert(&TOLLGATE_STATUS, HeaderValue::from(head.status.as_u16()));
@@ -191,6 +204,8 @@ fn adapt(front: Front, head: &mut response::Parts) {
 pub(super) struct DecisionWarnings {
     overrides: AtomicBool,
     strangers: AtomicBool,
+    unreadable: AtomicBool,
+    domains: AtomicBool,
     /// The names of policies.
     skipped: Mutex<Vec<String>>,
 }
@@ -205,9 +220,34 @@ impl DecisionWarnings {
         }
     }
 
-    /// The peer of this address asks, and is no trusted proxy.
-    fn warn_of_stranger(&self, address: IpAddr) {
-        if !self.strangers.swap(true, Ordering::Relaxed) {
+    /// A question can't be read: the proxy that asks is another one than the listener expects, or is not set up.
+    fn warn_of_question(&self, detail: &str) {
+        if !self.unreadable.swap(true, Ordering::Relaxed) {
+            tracing::warn!("a question of another proxy can't be read, and gets 400: {detail}");
+        }
+    }
+
+    /// No route has this domain.
+    fn warn_of_domain(&self, domain: &str) {
+        if !self.domains.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "Envoy asks for the domain `{}`, which no route has: everything is admitted",
+                domain.escape_debug()
+            );
+        }
+    }
+
+    /// This peer asks, and is no trusted proxy.
+    fn warn_of_stranger(&self, peer: Peer) {
+        if self.strangers.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if peer == Peer::Unix {
+            tracing::warn!(
+                "a process asks for decisions over a Unix socket, and gets 403: trusted_proxies lacks `unix`"
+            );
+        } else {
+            let address = peer.address().ip();
             tracing::warn!(
                 "{address} asks for decisions, and gets 403: it is not in trusted_proxies. A proxy may take that for an outage, and \
                  let its requests pass"

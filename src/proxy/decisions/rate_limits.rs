@@ -91,20 +91,20 @@ impl Described {
             }
             let read = match key.as_str() {
                 "remote_address" => {
-                    let parsed = value.parse();
-                    address = Some(parsed.map_err(|_| {
+                    let parsed = str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+                    address = Some(parsed.ok_or_else(|| {
                         CallFault::invalid("The entry remote_address of a descriptor is no address.")
                     })?);
                     Ok(())
                 }
                 "user" => {
-                    user = Some(CompactString::from(value)).filter(|user| !user.is_empty());
+                    user = Some(CompactString::from_utf8_lossy(value)).filter(|user| !user.is_empty());
                     Ok(())
                 }
-                "method" => Method::from_bytes(value.as_bytes())
+                "method" => Method::from_bytes(value)
                     .map(|method| request.method = method)
                     .map_err(|_| Rejection::bad_request("The method of the descriptor is malformed.")),
-                "path" => described_uri(value.as_bytes()).map(|uri| request.uri = uri),
+                "path" => described_uri(value).map(|uri| request.uri = uri),
                 "host" => insert(&mut request, &header::HOST, value),
                 key => match key.strip_prefix("header.") {
                     None => Ok(()),
@@ -119,7 +119,11 @@ impl Described {
             fault = fault.or(read.err());
         }
         let source = address.map(|address| Source::new(address, rules, None));
-        let entries = entries.into_iter().map(|DescriptorEntry { key, value }| (key, value)).collect();
+        let entries = entries.into_iter().map(|DescriptorEntry { key, value }| {
+            // Bytes that are none stand for each other.
+            (key, String::from_utf8_lossy(&value).into_owned())
+        });
+        let entries = entries.collect();
         let descriptor = Descriptor { domain: domain.to_owned(), entries, user };
         let question = Question { source, descriptor: Some(descriptor) };
         let hits = match (hits_addend.unwrap_or(u64::from(hits_of_call.max(1))), is_negative_hits) {
@@ -132,9 +136,9 @@ impl Described {
 }
 
 /// Appends a field of a described request.
-fn insert(request: &mut request::Parts, name: &HeaderName, value: &str) -> Result<(), Rejection> {
+fn insert(request: &mut request::Parts, name: &HeaderName, value: &[u8]) -> Result<(), Rejection> {
     let malformed = |_| Rejection::bad_request("A field of the descriptor is malformed.");
-    request.headers.append(name, HeaderValue::from_str(value).map_err(malformed)?);
+    request.headers.append(name, HeaderValue::from_bytes(value).map_err(malformed)?);
     Ok(())
 }
 
@@ -325,6 +329,9 @@ pub(super) async fn limit<S: StoreAdmin + 'static>(
     }
     if descriptors.iter().any(|descriptor| descriptor.limit.is_some()) {
         worker.rules.warnings.warn_of_override();
+    }
+    if !worker.config().routes.iter().any(|route| route.domain.as_ref() == Some(&domain)) {
+        worker.rules.warnings.warn_of_domain(&domain);
     }
     let described: Vec<Described> = descriptors
         .into_iter()
@@ -550,7 +557,7 @@ fn reply<S: StoreAdmin + 'static>(
                 is_over = true;
             }
             exchange.count_answer(AskedBy::RateLimits, Answer::Allowed);
-            exchange.take_reply(Reply { status: StatusCode::OK, ..Reply::no_content() });
+            exchange.take_answer(Reply { status: StatusCode::OK, ..Reply::no_content() });
             answering.get_or_insert(exchange);
             continue;
         };
@@ -560,7 +567,7 @@ fn reply<S: StoreAdmin + 'static>(
             return calls::undecided(AskedBy::RateLimits, exchange, reply);
         }
         exchange.count_answer(AskedBy::RateLimits, Answer::Refused);
-        let (mut head, body) = exchange.take_reply(reply);
+        let (mut head, body) = exchange.take_answer(reply);
         if response.overall_code != Code::OverLimit as i32 {
             response.overall_code = Code::OverLimit as i32;
             if head.status != StatusCode::TOO_MANY_REQUESTS {

@@ -164,6 +164,13 @@ pub(super) fn response_status<B: Body>(response: &Response<B>) -> ResponseStatus
     ResponseStatus { http: response.status(), grpc }
 }
 
+/// The trailers of a call that has succeeded.
+pub(super) fn success() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(&GRPC_STATUS, HeaderValue::from_static("0"));
+    trailers
+}
+
 /// Puts the outcome of a call into these fields.
 pub(super) fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {
     fields.insert(&GRPC_STATUS, HeaderValue::from(status as u32));

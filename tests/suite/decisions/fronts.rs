@@ -303,3 +303,72 @@ fn the_files_for_traefik_work() {
     let _traefik = traefik(directory.path(), &replace(&fixed, &changes), &dynamic);
     counts(address);
 }
+
+/// What a client sends never makes a decision a fault, which would let its request pass.
+#[test]
+fn clients_cause_no_faults() {
+    let denied = |front: Front, asking: &Asking, lines: &str| {
+        let mut client = connect(asking, CLIENT);
+        client.send(format!("GET /login HTTP/1.1\r\nhost: a\r\n{lines}\r\n").replace('!', "\u{7f}"));
+        let status = client.try_reply().map_or(0, |reply| reply.status);
+        // The front may refuse it by itself.
+        assert!(status == 0 || (400..500).contains(&status), "{front:?}: {lines:.60}: {status}");
+    };
+    for front in [Front::Nginx, Front::Caddy, Front::ExtAuthz, Front::Envoy] {
+        let yaml = front
+            .yaml()
+            .replace("policies:\n", "policies:\n  never: { algorithm: sliding_log, key: ip, limit: 1/1h }\n");
+        let yaml = yaml.replace("routes:\n", "routes:\n  - { path: /login, policies: [never] }\n");
+        let yaml = yaml.replace("  - { path: /login, policies: [per-address, login] }\n", "");
+        let Some(asking) = Asking::start(front, &yaml, true) else { continue };
+        assert_eq!(connect(&asking, CLIENT).request("GET", "/login", &[], b"").status, 200);
+        let many: String = (0..150).map(|nth| format!("x-{nth}: 1\r\n")).collect();
+        let long = format!("x-long: {}\r\n", "x".repeat(40_000));
+        for lines in [
+            "x-odd: a!b\r\n",
+            "x-odd: a\u{1}b\r\n",
+            many.as_str(),
+            long.as_str(),
+            "upgrade: websocket\r\nconnection: upgrade\r\n",
+            "expect: 200-ok\r\n",
+        ] {
+            denied(front, &asking, lines);
+        }
+        assert_eq!(asking.origin.heads().len(), 1, "{front:?}: {:?}", asking.origin.heads());
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_do_not_lift_a_limit() {
+    let front = Front::RateLimits;
+    let yaml = front.yaml().replace("limit: 100/1m", "limit: 3/1h");
+    let Some(asking) = Asking::start(front, &yaml, true) else { return };
+    let send = || {
+        let mut client = connect(&asking, CLIENT);
+        client.send(b"GET / HTTP/1.1\r\nhost: a\r\nx-user-id: \xff\xfe\r\n\r\n");
+        client.reply().status
+    };
+    assert_eq!([(); 5].map(|()| send()), [200, 200, 200, 429, 429]);
+}
+
+#[test]
+fn a_failing_api_behind_caddy_gets_a_request_once() {
+    let front = Front::Caddy;
+    let directory = TempDir::new().unwrap();
+    // It closes each connection without an answer.
+    let api = Origin::start(|conn| conn.head().map(|_| ()));
+    let tollgate = Tollgate::start(Config::yaml(front.yaml()));
+    let (_caddy, address) = front.start(directory.path(), tollgate.address, api.address, true);
+    let reply = Client::connect(address).request("POST", "/pay", &[], b"a=b");
+    assert_eq!(reply.status, 502);
+    assert_eq!(api.heads().len(), 1, "{:?}", api.heads());
+}
+
+#[test]
+fn a_denial_with_503_is_no_fault_for_envoy() {
+    let front = Front::Envoy;
+    let yaml = front.yaml().replace("limit: 600/1m }", "limit: 1/1h, reply: { status: 503 } }");
+    let Some(asking) = Asking::start(front, &yaml, true) else { return };
+    let statuses = [(); 3].map(|()| connect(&asking, CLIENT).request("GET", "/", &[], b"").status);
+    assert_eq!(statuses, [200, 403, 403]);
+}

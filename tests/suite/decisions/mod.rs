@@ -107,10 +107,8 @@ impl Front {
             Self::Nginx => {
                 let mut block = page.block("nginx", "listen 80;");
                 if is_open {
-                    let open = page
-                        .block("nginx", "    location @undecided {\n        internal;\n        proxy_pass");
-                    let open = if block.contains(open.trim_end()) { panic!("the same") } else { open };
-                    let closed = "    location @undecided {\n        internal;\n        return 503;\n    }\n";
+                    let open = page.block("nginx", "X-User-Id       \"\";");
+                    let closed = "    location @undecided {\n        internal;\n        if ($tollgate_code ~ ^4) { return 400; }     # the request is none that Tollgate could read\n        return 503;\n    }\n";
                     block = replace(&block, &[(closed, &open)]);
                 }
                 let listen = format!("listen {address};");
@@ -166,17 +164,9 @@ impl Front {
                 (traefik(directory, &fixed, &dynamic), address)
             }
             Self::Caddy => {
-                let mut block = page.block("caddyfile", "http://api.example.com");
-                if is_open {
-                    let open = page.block("caddyfile", "handle_errors");
-                    block = replace(
-                        &block,
-                        &[(
-                            "\treverse_proxy 10.0.0.5:3000\n}",
-                            &format!("\treverse_proxy 10.0.0.5:3000\n{open}}}"),
-                        )],
-                    );
-                }
+                let mark =
+                    if is_open { "vars decided yes" } else { "\tforward_auth 10.0.0.3:8081 {\n\t\turi" };
+                let block = page.block("caddyfile", mark);
                 let changes = [
                     ("http://api.example.com {", "http:// {"),
                     ("10.0.0.3:8081", &*asked_at),
