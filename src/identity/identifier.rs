@@ -234,8 +234,6 @@ pub fn identifiers(
     attributes: &RequestAttributes<'_>,
 ) -> Result<Identifiers, MissingIdentifier> {
     let by_address = || attributes.has_address.then(|| attributes.address.identifier().clone());
-    // The proxy that makes a descriptor leaves out what does not count.
-    let is_descriptor = !attributes.descriptor.is_empty();
     let mut found = Identifiers::new();
     let mut lacks_values = !keys.is_empty();
     for key in keys {
@@ -254,7 +252,8 @@ pub fn identifiers(
         }
     }
     Ok(match found.is_empty() {
-        true if !lacks_values && !is_descriptor => by_address().into_iter().collect(),
+        // The proxy that makes a descriptor leaves out what does not count.
+        true if !lacks_values && attributes.descriptor.is_empty() => by_address().into_iter().collect(),
         _ => found,
     })
 }

@@ -169,7 +169,7 @@ const CLAIMS_OF_X: [&str; 15] = [
 
 /// Whether a client asks by this field for another method than the request line's. Rails, Laravel and Express'
 /// `method-override` obey it.
-fn is_method_override(name: &str) -> bool {
+pub(super) fn is_method_override(name: &str) -> bool {
     ["x-http-method-override", "x-http-method", "x-method-override"].iter().any(|of| is_spelling(name, of))
 }
 

@@ -139,11 +139,7 @@ impl<'a, S> ClientRequest<'a, S> {
     }
 
     fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
-        let mut identity = rules.identify(facts, || self.exchange.time(), |_| ());
-        if let Some(user) = facts.question.and_then(Question::user) {
-            (identity.user, identity.is_verified) = (Some(user.clone()), true);
-            rules.add_pseudonym(&mut identity);
-        }
+        let identity = rules.identify(facts, || self.exchange.time(), |_| ());
         self.exchange.set_user(rules.written_user(&identity));
         self.exchange.set_usage_user(rules.written_user(&identity), identity.is_verified);
         if let Some(Ok(key)) = &identity.key {
@@ -155,12 +151,17 @@ impl<'a, S> ClientRequest<'a, S> {
         identity
     }
 
-    /// Identifies the user of a request again, after a short wait for the key that has signed its token.
-    pub(super) async fn identify_again(&mut self, facts: &RequestFacts<'_>, client: ClientIp) -> Identity {
+    /// Identifies the user of a request again, after a wait for the key that has signed its token, at most as long as `longest`.
+    pub(super) async fn identify_again(
+        &mut self,
+        facts: &RequestFacts<'_>,
+        client: ClientIp,
+        longest: Duration,
+    ) -> Identity {
         let rules = &self.worker.rules;
         self.client.timer().wait_for_store();
         let address = rules.identifying_address(client.ip);
-        let is_unjudged = rules.verifier.fetch_missing_key(&facts.request.headers, address).await;
+        let is_unjudged = rules.verifier.fetch_missing_key(&facts.request.headers, address, longest).await;
         let mut identity = self.identify_user(rules, facts);
         if is_unjudged && identity.refused_token == Some(TokenRefusal::UnknownKey) {
             identity.refused_token = Some(TokenRefusal::Unjudged);
@@ -390,7 +391,9 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
             true => None,
             false => rules.untrusted_peer(self.client.peer(), &facts.request.headers, facts.survey),
         };
-        self.worker.sampler.record(self.exchange.address(), untrusted);
+        if facts.has_address() {
+            self.worker.sampler.record(self.exchange.address(), untrusted);
+        }
         identity
     }
 
@@ -431,7 +434,7 @@ impl<'r, S: StoreAdmin + 'static> StepHost<'r> for ClientRequest<'_, S> {
         }
         let is_reserved = checks.may_refund() || checks.settles_uncounted() || worker.store.must_finish(all);
         let decided = if is_reserved {
-            let (decided, reservation) = reserve(worker, checks, self.exchange.owner.clone()).await;
+            let (decided, reservation) = reserve(worker, checks, Some(self.exchange.owner.clone())).await;
             if let (Some(reservation), Some(body)) = (&reservation, &self.body) {
                 let bytes = checks.request_bytes.unwrap_or_else(|| body.least_length());
                 reservation.set_request(bytes, checks.max_output);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request};
 
-use super::{headers::elements, reply::Reply};
+use super::{claims::is_method_override, headers::elements, reply::Reply};
 use crate::{
     config::model::{AllowedNames, AllowedOrigins, Cors, Route},
     identity::single_value,
@@ -170,9 +170,11 @@ pub(super) fn remove_foreign(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether this is a CORS preflight for one method of the route.
+/// Whether this is a CORS preflight for one method of the route. Browsers send none that asks for another method by a header
+/// of its own, which an upstream may obey.
 pub(super) fn is_preflight(request: &request::Parts, route: &Route) -> bool {
     preflight_method(&request.method, &request.headers).is_some_and(|method| route.has_method(&method))
+        && !request.headers.keys().any(|name| is_method_override(name.as_str()))
 }
 
 #[cfg(test)]

@@ -160,6 +160,6 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     /// The client's address, if it is known.
     pub fn known_address(&self) -> Option<IpAddr> {
         let ClientIp { ip, is_known } = self.found.client;
-        is_known.then_some(ip)
+        (is_known && self.facts.has_address()).then_some(ip)
     }
 }

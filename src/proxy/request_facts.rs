@@ -59,7 +59,7 @@ impl<'a> RequestFacts<'a> {
     pub fn parts<'p>(&'p self, target: &'p Target, listener: usize) -> RequestParts<'p> {
         let descriptor = self.question.and_then(Question::routed);
         let request::Parts { method, headers, .. } = self.request;
-        RequestParts { method, target, headers, listener, descriptor }
+        RequestParts { method, target, headers, listener, is_question: self.question.is_some(), descriptor }
     }
 
     /// Whether the client's address is known, at least as that of a proxy before it. A descriptor may lack it.

@@ -334,6 +334,7 @@ impl Body for ResponseBody {
         Poll::Ready(frame)
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         match &self.source {
             BodySource::Whole(bytes) => bytes.is_empty() && !self.ends_with_trailers(),

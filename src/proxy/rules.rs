@@ -11,7 +11,7 @@ use http::{
 use super::{
     claims::ClaimFields,
     cors::CorsRule,
-    decisions::DecisionWarnings,
+    decisions::{DecisionWarnings, Question},
     field_survey::{FieldKind, FieldSurvey},
     headers::{self, Via, X_FORWARDED_FOR},
     peer::Peer,
@@ -148,8 +148,16 @@ impl Rules {
         let credentials = facts.credentials(&key);
         let mut identity = identify_with(&self.config.user, &self.verifier, credentials, on_source);
         identity.key = key;
+        if let Some(user) = facts.question.and_then(Question::user) {
+            (identity.user, identity.is_verified) = (Some(user.clone()), true);
+        }
         self.add_pseudonym(&mut identity);
         identity
+    }
+
+    /// Whether other proxies ask on the listener of this index.
+    pub(super) fn is_asked_on(&self, listener: usize) -> bool {
+        self.config.listeners.get(listener).is_some_and(|listener| listener.decisions.is_some())
     }
 
     /// Removes an API key from the query of `request`, before anything else sees it.

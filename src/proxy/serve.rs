@@ -1,6 +1,6 @@
 //! Serves a request, from its head to its response.
 
-use std::{convert::Infallible, rc::Rc};
+use std::{convert::Infallible, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version, request};
@@ -60,7 +60,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
         if found.identity.refused_token.is_some_and(TokenRefusal::may_be_of_new_key) {
-            found.identity = Box::pin(served.identify_again(&facts, found.client)).await;
+            found.identity = Box::pin(served.identify_again(&facts, found.client, Duration::MAX)).await;
         }
         if has_optional_key(&worker.rules, &found) {
             Box::pin(check_optional_key(&mut served, &worker.rules, &facts, &mut found)).await;

@@ -31,7 +31,7 @@ use crate::{
     config::model::{MethodOverride, Require, RouteAction},
     identity::{AccessDenial, AccessRule, ClientIp, Identity},
     request_values::BodyRefusal,
-    router::{Rejection, Target},
+    router::{Rejection, RequestParts, Target},
 };
 
 /// Takes the steps of one request: it does the parts that only it can do, and notes the results.
@@ -216,7 +216,9 @@ pub(crate) fn find<'r, C: StepHost<'r>>(
     let target =
         parse_target(facts.request, facts.survey, &rules.config.client_limits).map_err(RefusedBy::Head)?;
     let client = rules.trusted_proxies.client_address(facts.peer, facts.is_peer_trusted, headers);
-    caller.located(rules, client)?;
+    if facts.has_address() {
+        caller.located(rules, client)?;
+    }
     check_access(caller, rules.access.everywhere().filter(|_| facts.has_address()), client, None)?;
     caller.check_listener(facts, &target)?;
     let identity = caller.identify(rules, facts);
@@ -231,12 +233,7 @@ fn find_route(rules: &Rules, facts: &RequestFacts<'_>, target: &Target) -> Resul
     let find = |listener| {
         let parts = facts.parts(target, listener);
         let found = rules.router.find_on(&parts);
-        match found {
-            Err(Rejection { status: StatusCode::NOT_FOUND, .. }) if facts.question.is_some() => {
-                rules.router.check_unrouted(&parts).and(found)
-            }
-            found => found,
-        }
+        if found.is_err() { or_ambiguous(rules, facts, &parts, found) } else { found }
     };
     let found = match facts.listener {
         Some(listener) => find(listener),
@@ -252,6 +249,22 @@ fn find_route(rules: &Rules, facts: &RequestFacts<'_>, target: &Target) -> Resul
         }
     };
     found.map_err(RefusedBy::Routing)
+}
+
+/// What was `found` of a route, or the error that an origin may find one where a question has none.
+#[cold]
+fn or_ambiguous(
+    rules: &Rules,
+    facts: &RequestFacts<'_>,
+    parts: &RequestParts<'_>,
+    found: Result<usize, Rejection>,
+) -> Result<usize, Rejection> {
+    match found {
+        Err(Rejection { status: StatusCode::NOT_FOUND, .. }) if facts.question.is_some() => {
+            rules.router.check_unrouted(parts).and(found)
+        }
+        found => found,
+    }
 }
 
 /// Whether the request has a key, and its route requires none.

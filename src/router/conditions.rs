@@ -40,6 +40,8 @@ pub struct RequestParts<'a> {
     pub headers: &'a HeaderMap,
     /// The index of the listener on which the request came in.
     pub listener: usize,
+    /// Whether another proxy asks about the request, and forwards its path as it is.
+    pub is_question: bool,
     /// The descriptor that stands for the request. `None`: it is a request.
     pub descriptor: Option<RoutedDescriptor<'a>>,
 }

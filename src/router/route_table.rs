@@ -109,6 +109,14 @@ impl Router {
                 return Err(AMBIGUOUS);
             }
         }
+        if let Some(path) = request.target.unresolved_path() {
+            let paths = dot_segment_readings(path)?;
+            for path in &paths {
+                if self.first(request, &self.compared(path, true), paths.len())?.is_some() {
+                    return Err(AMBIGUOUS);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -117,7 +125,14 @@ impl Router {
     /// # Errors
     /// As there.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
-        self.find_on(&RequestParts { method, target, headers, listener: 0, descriptor: None })
+        self.find_on(&RequestParts {
+            method,
+            target,
+            headers,
+            listener: 0,
+            is_question: false,
+            descriptor: None,
+        })
     }
 
     /// One listener, by its index, of each group whose requests take the same routes. It is the first listener alone,
@@ -135,9 +150,9 @@ impl Router {
         path: &str,
     ) -> Result<(), Rejection> {
         match self.routes[found].dot_segments {
-            DotSegments::Normalize => Ok(()),
+            DotSegments::Normalize if !request.is_question => Ok(()),
             DotSegments::Refuse => Err(Rejection::bad_request("The path has dot segments (. or ..).")),
-            DotSegments::Pass => {
+            DotSegments::Normalize | DotSegments::Pass => {
                 let readings = dot_segment_readings(path)?;
                 for path in &readings {
                     if self.first(request, &self.compared(path, true), readings.len())? != Some(found) {

@@ -10,9 +10,10 @@ use crate::config::{
     resolved::Config,
     routes::settings::Route,
 };
+use crate::request_values::RequestValue;
 
 /// Settings of a route for requests that Tollgate forwards.
-const OF_FORWARDING: [&str; 11] = [
+const OF_FORWARDING: [&str; 12] = [
     "reply",
     "redirect",
     "usage",
@@ -24,6 +25,7 @@ const OF_FORWARDING: [&str; 11] = [
     "response_headers",
     "trailers",
     "early_hints",
+    "method_override",
 ];
 
 /// Warns about everything in the configuration `root` that does nothing for questions, where requests come no other way.
@@ -77,6 +79,12 @@ fn warn_of_route(item: Cursor<'_>, route: &Route, config: &Config) {
             value.warn(message, "set it there, and remove it here".to_owned());
         }
     }
+    for allowed in route.allow_values.iter().filter(|allowed| is_of_body(&allowed.value)) {
+        let name = &allowed.value.name;
+        let at = item.entry("allow_values").unwrap_or(item);
+        let help = "have the API check it, or let Tollgate forward the requests".to_owned();
+        at.warn(format!("`{name}` is not checked here: another proxy asks, and the body says it"), help);
+    }
     let at = item.entry("policies").unwrap_or(item);
     for policy in route.all_policies().into_iter().filter_map(|index| config.policies.get(index)) {
         let name = &policy.name;
@@ -93,12 +101,14 @@ fn warn_of_route(item: Cursor<'_>, route: &Route, config: &Config) {
     }
 }
 
+/// Whether bodies say the value.
+fn is_of_body(value: &RequestValue) -> bool {
+    value.paths().next().is_some() || value.form_fields().next().is_some()
+}
+
 /// What `policy` needs that a question does not tell. `None`: nothing.
 fn needed(policy: &Policy, config: &Config) -> Option<&'static str> {
-    let is_of_body = |name: &str| {
-        let value = config.values.iter().find(|value| value.name == name);
-        value.is_some_and(|value| value.paths().next().is_some() || value.form_fields().next().is_some())
-    };
+    let is_of_body = |name: &str| config.values.iter().any(|value| value.name == name && is_of_body(value));
     match () {
         () if policy.algorithm == Algorithm::Concurrency => Some("the end of a request"),
         () if policy.count.is_some() || policy.cost.of_response().is_some() => Some("the response"),

@@ -454,10 +454,9 @@ pub(in crate::config) struct ClientAuthSettings {
 
 /// What stands before the path of a question. The path that follows has a slash of its own.
 fn question_prefix(text: &str) -> Result<String, Invalid> {
-    let is_one = |prefix: &str| prefix.starts_with('/') && !prefix.contains(['?', '#', ' ']);
-    match text.trim_end_matches('/') {
-        prefix if is_one(prefix) => Ok(prefix.to_owned()),
-        _ => Err(Invalid::new("is not a path").expected("such as /decide")),
+    match text.starts_with('/') && !text.contains(['?', '#', ' ']) {
+        true => Ok(text.to_owned()),
+        false => Err(Invalid::new("is not a path").expected("such as /decide")),
     }
 }
 

@@ -72,7 +72,8 @@ fn mapping(text: &str) -> Map<String, Value> {
 fn base() -> Map<String, Value> {
     mapping(
         "trusted_proxies: [10.0.0.0/8], \
-         listeners: [{ address: 127.0.0.1:8443, name: internal, tls: { certificates: [{ cert: a.pem, key: a.key }], client_ca: c.pem } }], \
+         listeners: [{ address: 127.0.0.1:8443, name: internal, tls: { certificates: [{ cert: a.pem, key: a.key }], client_ca: c.pem } }, \
+                     { address: 127.0.0.1:8444, serves: decisions }], \
          user: [{ jwt: { key: { file: keys/public.pem }, algorithm: ES256 } }, { header: x-user-id }], \
          policies: { per-ip: { algorithm: gcra, key: ip, limit: 1000000000/1s }, \
                      monthly: { algorithm: fixed_window, key: customer, limit: 1000000000/month } }, \

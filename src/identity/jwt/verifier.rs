@@ -173,9 +173,9 @@ impl Verifier {
     }
 
     /// Has the key sets fetched that lack the key of a token of this request, of a client at `address`, unless they
-    /// were a short time ago, and waits for that. Returns whether a token stays unjudged: the fetch that would tell is due
-    /// or under way. So many of one address do; the next ones count as made up.
-    pub async fn fetch_missing_key(&self, headers: &HeaderMap, address: IpAddr) -> bool {
+    /// were a short time ago, and waits for that, at most as long as `longest`. Returns whether a token stays unjudged: the
+    /// fetch that would tell is due or under way. So many of one address do; the next ones count as made up.
+    pub async fn fetch_missing_key(&self, headers: &HeaderMap, address: IpAddr, longest: Duration) -> bool {
         let now = unix_seconds();
         let mut is_unjudged = false;
         for (index, source) in self.sources.iter().enumerate() {
@@ -183,7 +183,7 @@ impl Verifier {
                 && let Err(refusal) = self.cache.verify(source, index, token, now)
                 && refusal.may_be_of_new_key()
             {
-                let is_judged = set.ask(address).await;
+                let is_judged = set.ask(address, longest).await;
                 is_unjudged |= !is_judged && refusal == TokenRefusal::UnknownKey && set.excuses(address);
             }
         }

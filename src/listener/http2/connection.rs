@@ -57,6 +57,10 @@ pub(in crate::listener) enum Http2End {
     TooSlow(CutOff),
 }
 
+/// As many streams as a client may have open, those that were reset before they were looked at, may wait on the connection of
+/// a trusted proxy: each of its clients may end a request, and streams that have ended do not count as open.
+const RESETS_OF_CLIENTS: usize = 100;
+
 /// A connection being served. Its output is why it ended. The caller closes the stream after that.
 pub(in crate::listener) struct ClientHttp2Connection<S>
 where
@@ -105,7 +109,7 @@ where
         // The clients behind a trusted proxy share its connection, so one client's abuse must not close it.
         if streams.early_ends.is_some() {
             builder
-                .max_pending_accept_reset_streams(limits.h2_streams as usize)
+                .max_pending_accept_reset_streams(RESETS_OF_CLIENTS * limits.h2_streams as usize)
                 .max_local_error_reset_streams(None);
         }
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);

@@ -156,11 +156,8 @@ pub(super) fn reply(mut exchange: Box<Exchange>, message: &impl Message) -> Resp
 }
 
 /// The reply to a call whose question could not be decided: the store was not available, or keys were not read yet.
-pub(super) fn undecided(by: AskedBy, mut exchange: Box<Exchange>, reply: Reply) -> Response<ResponseBody> {
-    let detail = reply.detail.clone();
-    exchange.count_answer(by, Answer::Undecided);
-    exchange.take_answer(reply);
-    failed(exchange, GrpcStatus::Unavailable, &detail)
+pub(super) fn undecided(exchange: Box<Exchange>, detail: &str) -> Response<ResponseBody> {
+    failed(exchange, GrpcStatus::Unavailable, detail)
 }
 
 /// Ends a call with this status, without a message.

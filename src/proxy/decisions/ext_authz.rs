@@ -1,6 +1,6 @@
 //! Envoy's `ext_authz` by gRPC: a question has the whole head of a request, and tells the peer of Envoy.
 
-use std::{net::IpAddr, rc::Rc};
+use std::rc::Rc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request};
 use percent_encoding::percent_decode_str;
@@ -14,7 +14,7 @@ use super::{
         AttributeContext, CheckRequest, CheckResponse, DeniedResponse, Header, HeaderOption, HttpRequest,
         HttpResponse, HttpStatus, OkResponse, Peer, RpcStatus,
     },
-    question::{Source, described_uri},
+    question::{Source, TOO_MANY_FIELDS, append, described_uri, read_address},
 };
 use crate::{
     limit::StoreAdmin,
@@ -46,13 +46,11 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
     let AttributeContext { source, request } = attributes;
     let http = request.and_then(|request| request.http).filter(|http| !http.path.is_empty());
     let http = http.ok_or(CallFault::invalid("The question describes no HTTP request with a path."))?;
-    let question =
-        Question { source: source.and_then(|peer| read_peer(peer, &worker.rules)), descriptor: None };
-
-    let described = describe(http);
-    let (mut request, fault) = match described {
-        Ok(request) => (request, None),
-        Err(rejection) => (Request::new(()).into_parts().0, Some(rejection)),
+    let peer = source.map_or(Ok(None), |peer| read_peer(peer, &worker.rules));
+    let described = describe(http, worker.config().client_limits.headers);
+    let (mut request, question, fault) = match peer.and_then(|source| Ok((described?, source))) {
+        Ok((request, source)) => (request, Question { source, descriptor: None }, None),
+        Err(rejection) => (Request::new(()).into_parts().0, Question::default(), Some(rejection)),
     };
     worker.rules.conceal_key(&mut request);
     let mut served = ClientRequest::described(worker, client, &request);
@@ -66,11 +64,9 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
             served.charge().await;
             let mut quota = HeaderMap::new();
             worker.rules.quotas.add_fields(&mut quota, &served.exchange.outcomes);
-            let removed = worker.rules.keys.iter().flat_map(|keys| keys.header_names());
-            let removed = removed.filter(|name| !told.contains_key(*name)).map(ToString::to_string).collect();
             let ok = OkResponse {
-                headers: options(&told),
-                headers_to_remove: removed,
+                headers: options(&told.headers),
+                headers_to_remove: told.removed.iter().map(ToString::to_string).collect(),
                 response_headers_to_add: options(&quota),
             };
             served.exchange.count_answer(AskedBy::ExtAuthz, Answer::Allowed);
@@ -86,7 +82,10 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
             let is_undecided = refused.is_undecided();
             let reply = refused.described_reply(&worker.rules, &exchange, request.headers);
             if is_undecided {
-                return Ok(calls::undecided(AskedBy::ExtAuthz, exchange, reply));
+                let detail = reply.detail.clone();
+                exchange.count_answer(AskedBy::ExtAuthz, Answer::Undecided);
+                exchange.take_answer(reply);
+                return Ok(calls::undecided(exchange, &detail));
             }
             exchange.count_answer(AskedBy::ExtAuthz, Answer::Refused);
             let (head, body) = exchange.take_answer(reply);
@@ -104,19 +103,24 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
     })
 }
 
-/// The other end of Envoy's connection. `None`: it is a Unix socket.
-fn read_peer(Peer { address, certificate }: Peer, rules: &Rules) -> Option<Source> {
-    let address: IpAddr = address?.socket_address?.address.parse().ok()?;
-    let pem: Vec<u8> = percent_decode_str(&certificate).collect();
-    let certificate = if pem.is_empty() { None } else { TlsIdentity::from_pem(&pem).ok() };
-    Some(Source::new(address, rules, certificate))
-}
-
-/// The head of the described request.
+/// The other end of Envoy's connection. `None`: it has no address, such as a Unix socket.
 ///
 /// # Errors
-/// 400: Envoy has let pass what is no valid request.
-fn describe(http: HttpRequest) -> Result<request::Parts, Rejection> {
+/// 400: its address is none.
+fn read_peer(Peer { address, certificate }: Peer, rules: &Rules) -> Result<Option<Source>, Rejection> {
+    let Some(address) = address.and_then(|address| address.socket_address) else { return Ok(None) };
+    let address = read_address(&address.address)
+        .ok_or(Rejection::bad_request("The address of the described connection is none."))?;
+    let pem: Vec<u8> = percent_decode_str(&certificate).collect();
+    let certificate = if pem.is_empty() { None } else { TlsIdentity::from_pem(&pem).ok() };
+    Ok(Some(Source::new(address, rules, certificate)))
+}
+
+/// The head of the described request, of at most `most` fields.
+///
+/// # Errors
+/// 400, 431: Envoy has let pass what is no valid request, or too many fields.
+fn describe(http: HttpRequest, most: usize) -> Result<request::Parts, Rejection> {
     const MALFORMED: Rejection = Rejection::bad_request("A field of the described request is malformed.");
     let HttpRequest { method, headers, path, host, header_map } = http;
     let (mut request, ()) = Request::new(()).into_parts();
@@ -131,7 +135,10 @@ fn describe(http: HttpRequest) -> Result<request::Parts, Rejection> {
     // Names that begin with a colon stand for parts of the first line.
     for (name, value) in fields.filter(|(name, _)| !name.starts_with(':')) {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| MALFORMED)?;
-        request.headers.append(name, HeaderValue::from_bytes(&value).map_err(|_| MALFORMED)?);
+        append(&mut request.headers, name, HeaderValue::from_bytes(&value).map_err(|_| MALFORMED)?)?;
+    }
+    if request.headers.len() > most {
+        return Err(TOO_MANY_FIELDS);
     }
     if !host.is_empty() {
         request.headers.insert(header::HOST, HeaderValue::from_bytes(&host).map_err(|_| MALFORMED)?);
@@ -189,7 +196,7 @@ mod tests {
     fn a_question_is_the_request_that_it_describes() {
         let headers = [(":path", "/other"), ("user-agent", "curl"), ("cookie", "a=b")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.into())).into();
-        let described = describe(HttpRequest { headers, ..request("/a?b=\"") }).unwrap();
+        let described = describe(HttpRequest { headers, ..request("/a?b=\"") }, 100).unwrap();
         assert_eq!((described.method.as_str(), described.uri.to_string()), ("POST", "/a?b=%22".to_owned()));
         assert_eq!(described.headers["host"], "api.example.org");
         assert_eq!(
@@ -201,7 +208,7 @@ mod tests {
     #[test]
     fn raw_fields_keep_their_bytes_and_their_lines() {
         let header_map = Some(raw(&[("x", b"\xff"), ("x", b"b"), (":scheme", b"http")]));
-        let described = describe(HttpRequest { header_map, ..request("/") }).unwrap();
+        let described = describe(HttpRequest { header_map, ..request("/") }, 100).unwrap();
         let lines: Vec<_> = described.headers.get_all("x").iter().map(HeaderValue::as_bytes).collect();
         assert_eq!(lines, [&b"\xff"[..], b"b"]);
     }
@@ -211,7 +218,7 @@ mod tests {
         for (path, fields) in
             [("a b", &[][..]), ("/", &[("a b", &b"x"[..])]), ("/", &[("x", b"a\nb")]), ("/\u{1}", &[])]
         {
-            let described = describe(HttpRequest { header_map: Some(raw(fields)), ..request(path) });
+            let described = describe(HttpRequest { header_map: Some(raw(fields)), ..request(path) }, 100);
             assert_eq!(described.unwrap_err().status, 400, "{path} {fields:?}");
         }
     }

@@ -14,6 +14,7 @@ mod rate_limits;
 use std::{
     rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header, request, response};
@@ -22,11 +23,12 @@ use parking_lot::Mutex;
 
 pub use self::question::Question;
 use super::{
+    claims::is_spelling,
     client::ClientInfo,
     client_request::ClientRequest,
     credential::CredentialFault,
     exchange::Exchange,
-    header_edits::FilledEdits,
+    header_edits::{FilledEdits, replaces},
     peer::Peer,
     refused_body::discard,
     reply::Reply,
@@ -39,7 +41,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    config::model::{DecisionService, Front},
+    config::model::{DecisionService, FieldPattern, Front},
     identity::TokenRefusal,
     limit::{Policy, StoreAdmin},
     router::Rejection,
@@ -49,8 +51,14 @@ use crate::{
 /// The reply to others than trusted proxies.
 pub(super) const ASKERS: &str = "Only trusted proxies may ask for decisions.";
 
+/// How long a question waits for the key that has signed a token. Proxies wait for answers for as little as 200 ms.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+
 /// The status of a refusal, for fronts that pass on no other than 401 and 403.
 static TOLLGATE_STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
+
+/// The fields that Envoy removes from an admitted request.
+static REMOVED_FOR_ENVOY: HeaderName = HeaderName::from_static("x-envoy-auth-headers-to-remove");
 
 /// Answers the question `asked` of `client`.
 pub(super) async fn answer<S: StoreAdmin + 'static>(
@@ -111,8 +119,15 @@ async fn answer_front<S: StoreAdmin + 'static>(
     let closes = has_body && request.version != Version::HTTP_2;
     served.body = body.filter(|_| !closes);
     match decided {
-        Ok(headers) => {
+        Ok(Told { mut headers, removed }) => {
             served.exchange.count_answer(front.into(), Answer::Allowed);
+            if front == Front::Envoy && !removed.is_empty() {
+                let removed: Vec<_> = removed.iter().map(HeaderName::as_str).collect();
+                // Names are made of what values may have.
+                if let Ok(removed) = HeaderValue::try_from(removed.join(",")) {
+                    headers.insert(&REMOVED_FOR_ENVOY, removed);
+                }
+            }
             let reply = Reply { status: StatusCode::OK, headers, ..Reply::no_content() };
             let reply = if closes { reply.closing() } else { reply };
             served.respond(&request, LocalReply { reply, origin: ReplyOrigin::Route }).await
@@ -138,7 +153,16 @@ async fn answer_front<S: StoreAdmin + 'static>(
     }
 }
 
-/// Takes the steps of a described request. Returns what the request tells its upstream.
+/// What an upstream gets of Tollgate with a described request.
+#[derive(Debug, Default)]
+struct Told {
+    /// The fields to set: whose key the request has, and `request_headers` of its route.
+    headers: HeaderMap,
+    /// The fields to remove: those of the same names that a client has sent, and what the route removes.
+    removed: Vec<HeaderName>,
+}
+
+/// Takes the steps of a described request. Returns what its upstream gets.
 ///
 /// # Errors
 /// The refusal of a step.
@@ -146,19 +170,19 @@ async fn decide<S: StoreAdmin + 'static>(
     served: &mut ClientRequest<'_, S>,
     request: &request::Parts,
     question: &Question,
-) -> Result<HeaderMap, RefusedBy> {
+) -> Result<Told, RefusedBy> {
     let rules = &Rc::clone(served.worker).rules;
     let facts = served.described_facts(request, question);
     let mut found = match find(served, rules, &facts) {
         Ok(found) => found,
         // The proxy that asks has routes of its own.
         Err(RefusedBy::Routing(Rejection { status: StatusCode::NOT_FOUND, .. })) => {
-            return Ok(HeaderMap::new());
+            return Ok(Told::default());
         }
         Err(refused) => return Err(refused),
     };
     if found.identity.refused_token.is_some_and(TokenRefusal::may_be_of_new_key) {
-        found.identity = served.identify_again(&facts, found.client).await;
+        found.identity = served.identify_again(&facts, found.client, KEY_WAIT).await;
     }
     if has_optional_key(rules, &found) {
         check_optional_key(served, rules, &facts, &mut found).await;
@@ -170,18 +194,33 @@ async fn decide<S: StoreAdmin + 'static>(
     Ok(told(served, &context))
 }
 
-/// The fields that an upstream would get of Tollgate: whose key the request has, and `request_headers` of its route.
-fn told<S>(served: &ClientRequest<'_, S>, context: &RequestContext<'_, '_>) -> HeaderMap {
+/// What the upstream gets with an admitted request.
+fn told<S>(served: &ClientRequest<'_, S>, context: &RequestContext<'_, '_>) -> Told {
     let (rules, found) = (context.rules, context.found);
-    let mut headers = HeaderMap::new();
+    let (mut headers, mut removed) = (HeaderMap::new(), Vec::new());
     if let Some(keys) = &rules.keys {
         keys.prepare_upstream(&mut headers, &found.identity);
+        removed.extend(keys.header_names().cloned());
     }
     if let Some(edits) = &context.route.request_headers {
         let values = found.placeholders(rules, served.exchange.request_id());
         FilledEdits::new(edits, &values).apply_to_request(&mut headers);
+        removed.extend(edits.set.iter().map(|(name, _)| name.clone()));
+        removed.extend(edits.remove.iter().filter_map(|pattern| match pattern {
+            FieldPattern::Name(name) => Some(name.clone()),
+            FieldPattern::Prefix(_) => None,
+        }));
     }
-    headers
+    let is_removed = |name: &HeaderName| {
+        removed.iter().any(|removed| is_spelling(name.as_str(), removed.as_str()))
+            || context.route.request_headers.as_ref().is_some_and(|edits| replaces(edits, name))
+    };
+    let sent: Vec<_> = context.request().headers.keys().filter(|name| is_removed(name)).cloned().collect();
+    removed.extend(sent);
+    removed.retain(|name| !headers.contains_key(name));
+    removed.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    removed.dedup();
+    Told { headers, removed }
 }
 
 /// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors; Envoy

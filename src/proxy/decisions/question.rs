@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use compact_str::CompactString;
-use http::{HeaderValue, Method, StatusCode, Uri, header, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request};
 
 use crate::{
     config::model::Front,
@@ -156,6 +156,9 @@ pub(super) fn describe(
             HeaderValue::from_str(path.unwrap_or("/")).map_err(|_| MALFORMED)?
         }
     };
+    if front == Front::IngressNginx && !has_clear_host(target.as_bytes()) {
+        return Err(MALFORMED);
+    }
     let authority = question.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
     question.uri = described_uri(target.as_bytes())?;
     let host = match fields.others.contains(&FORWARDED_HOST) {
@@ -170,6 +173,13 @@ pub(super) fn describe(
     Ok(())
 }
 
+/// Whether the host of this URL ends with a slash. The client writes the host: with a `?` in it, it would write the path, too.
+fn has_clear_host(url: &[u8]) -> bool {
+    let rest = url.windows(3).position(|bytes| bytes == b"://").and_then(|at| url.get(at + 3..));
+    let end = rest.and_then(|rest| rest.iter().find(|byte| b"/?#@\\".contains(byte)));
+    end == Some(&b'/')
+}
+
 const MALFORMED: Rejection =
     Rejection { status: StatusCode::BAD_REQUEST, detail: "The URI of the described request is malformed." };
 
@@ -179,6 +189,24 @@ const MALFORMED: Rejection =
 /// 400 if it is none.
 pub(super) fn described_uri(target: &[u8]) -> Result<Uri, Rejection> {
     Uri::try_from(&*encode_target(target)).map_err(|_| MALFORMED)
+}
+
+/// Adds a field of a described request. A map of fields has a longest size, and takes no more.
+///
+/// # Errors
+/// 431: there is no room.
+pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Rejection> {
+    headers.try_append(name, value).map(|_| ()).map_err(|_| TOO_MANY_FIELDS)
+}
+
+pub(super) const TOO_MANY_FIELDS: Rejection = Rejection {
+    status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    detail: "The described request has too many header fields.",
+};
+
+/// An address as Envoy writes it, with the zone of a local one.
+pub(super) fn read_address(text: &str) -> Option<IpAddr> {
+    text.split('%').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -259,6 +287,11 @@ mod tests {
             (Front::Nginx, &[("x-original-uri", "/a"), ("x-original-method", "G T")]),
             (Front::Nginx, &[("x-original-uri", "/a b")]),
             (Front::IngressNginx, &[("x-original-url", "https:///a")]),
+            (Front::IngressNginx, &[("x-original-url", "https://a.example.org?/free")]),
+            (Front::IngressNginx, &[("x-original-url", "https://a.example.org#/free")]),
+            (Front::IngressNginx, &[("x-original-url", "https://free@a.example.org/a")]),
+            (Front::IngressNginx, &[("x-original-url", "https://a.example.org\\/a")]),
+            (Front::IngressNginx, &[("x-original-url", "/a")]),
         ] {
             assert_eq!(described(front, "/", fields).unwrap_err(), 400, "{front:?} {fields:?}");
         }

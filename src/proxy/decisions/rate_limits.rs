@@ -16,13 +16,13 @@ use super::{
         Code, CurrentLimit, DescriptorEntry, DescriptorStatus, ProtoDuration, RateLimitDescriptor,
         RateLimitRequest, RateLimitResponse,
     },
-    question::{Descriptor, Source, described_uri},
+    question::{Descriptor, Source, append, described_uri, read_address},
 };
 use crate::{
     config::model::ATTEMPTS_POLICY,
-    identity::{ClientIp, Identity},
+    identity::{ClientIp, Identity, TokenRefusal},
     limit::{
-        Check, Clock, Decision, DecisionSource, Receipt, StoreAdmin, Taken,
+        Check, Decision, StoreAdmin, Taken,
         algorithm::{Kind, Verdict},
     },
     proxy::{
@@ -87,15 +87,19 @@ impl Described {
         for DescriptorEntry { key, value } in &entries {
             let is_repeated = || entries.iter().filter(|other| other.key == *key).count() > 1;
             if ["remote_address", "method", "path", "host", "user"].contains(&key.as_str()) && is_repeated() {
-                return Err(CallFault::invalid(format!("A descriptor has the entry {key} twice.")));
+                // Clients may have sent one of them.
+                let twice = Rejection::bad_request(
+                    "An entry that describes the request stands twice in a descriptor.",
+                );
+                fault = fault.or(Some(twice));
+                continue;
             }
             let read = match key.as_str() {
                 "remote_address" => {
-                    let parsed = str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-                    address = Some(parsed.ok_or_else(|| {
-                        CallFault::invalid("The entry remote_address of a descriptor is no address.")
-                    })?);
-                    Ok(())
+                    address = str::from_utf8(value).ok().and_then(read_address);
+                    address.map(|_| ()).ok_or(Rejection::bad_request(
+                        "The entry remote_address of a descriptor is no address.",
+                    ))
                 }
                 "user" => {
                     user = Some(CompactString::from_utf8_lossy(value)).filter(|user| !user.is_empty());
@@ -118,6 +122,7 @@ impl Described {
             };
             fault = fault.or(read.err());
         }
+        rules.conceal_key(&mut request);
         let source = address.map(|address| Source::new(address, rules, None));
         let entries = entries.into_iter().map(|DescriptorEntry { key, value }| {
             // Bytes that are none stand for each other.
@@ -138,8 +143,7 @@ impl Described {
 /// Appends a field of a described request.
 fn insert(request: &mut request::Parts, name: &HeaderName, value: &[u8]) -> Result<(), Rejection> {
     let malformed = |_| Rejection::bad_request("A field of the descriptor is malformed.");
-    request.headers.append(name, HeaderValue::from_bytes(value).map_err(malformed)?);
-    Ok(())
+    append(&mut request.headers, name.clone(), HeaderValue::from_bytes(value).map_err(malformed)?)
 }
 
 /// The request of a descriptor, as the host of its steps. It asks for no decision: all descriptors are decided together.
@@ -244,8 +248,9 @@ struct Asked<'a> {
     /// Limits of which nothing is taken here.
     looked: Vec<Check<'a>>,
     taken: Checks<'a>,
-    /// What is charged or given back if all is admitted.
-    settled: Vec<Taken<'a>>,
+    /// What is charged or given back if all is admitted: the check with what was taken of it, what it costs, and the index of
+    /// the look at its limit.
+    settled: Vec<(Check<'a>, u64, usize)>,
     /// Of each check of each descriptor.
     verdicts: Vec<Vec<Decided>>,
     /// Whether a check that only looks may deny the call.
@@ -253,10 +258,13 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Adds the checks of one descriptor, and sets their costs.
-    fn add(&mut self, checks: &mut Checks<'a>, hits: Hits, now: i64) -> Result<(), CallFault> {
+    /// Adds the checks of one descriptor, and sets their costs. Returns whether they can be decided with those of the others:
+    /// a limit of distinct values counts one value of a call.
+    ///
+    /// # Errors
+    /// A policy of the descriptor gives nothing back.
+    fn add(&mut self, checks: &mut Checks<'a>, hits: Hits) -> Result<bool, CallFault> {
         let mut verdicts = Vec::new();
-        let receipt = Receipt { source: DecisionSource::Store, time: now };
         for (check, variant) in checks.iter_mut() {
             let overdraw = check.policy.overdraw;
             let (Hits::Add(units) | Hits::GiveBack(units)) = hits else {
@@ -274,30 +282,25 @@ impl<'a> Asked<'a> {
                     )));
                 }
                 Hits::GiveBack(_) => {
-                    self.settled.push(Taken::refunded(check.clone(), receipt));
-                    self.look(check, false, &mut verdicts);
+                    let nth = self.look(check, false, &mut verdicts);
+                    self.settled.push((check.clone(), 0, nth));
                 }
                 _ if overdraw => {
-                    let nothing = Check { cost: 0, ..check.clone() };
-                    self.settled.push(Taken { check: nothing, receipt, actual: check.cost });
-                    self.look(check, false, &mut verdicts);
+                    let nth = self.look(check, false, &mut verdicts);
+                    self.settled.push((Check { cost: 0, ..check.clone() }, check.cost, nth));
                 }
                 _ => {
-                    let nth = self.taken.add_or_merge(check, variant).ok_or_else(|| {
-                        let name = &check.policy.name;
-                        CallFault::invalid(format!(
-                            "Two descriptors have different values for the policy {name}."
-                        ))
-                    })?;
+                    let Some(nth) = self.taken.add_or_merge(check, variant) else { return Ok(false) };
                     verdicts.push(Decided::Taken(nth));
                 }
             }
         }
         self.verdicts.push(verdicts);
-        Ok(())
+        Ok(true)
     }
 
-    fn look(&mut self, check: &Check<'a>, decides: bool, verdicts: &mut Vec<Decided>) {
+    /// Adds a look at the limit of this check. Returns its index.
+    fn look(&mut self, check: &Check<'a>, decides: bool, verdicts: &mut Vec<Decided>) -> usize {
         let is_same = |other: &Check<'a>| {
             other.policy.id == check.policy.id
                 && other.policy.tiers == check.policy.tiers
@@ -310,6 +313,21 @@ impl<'a> Asked<'a> {
         });
         self.decides_by_look[nth] |= decides;
         verdicts.push(Decided::Looked(nth));
+        nth
+    }
+
+    /// What is charged and given back, where the limits are that `looked` has found.
+    fn settlements(&self, looked: &Decision) -> Vec<Taken<'a>> {
+        let known = self.settled.iter().filter(|(.., nth)| {
+            looked.verdicts.get(*nth).is_some_and(|verdict| *verdict != Verdict::UNKNOWN)
+        });
+        known
+            .map(|(check, actual, nth)| Taken {
+                check: check.clone(),
+                receipt: looked.receipt(*nth),
+                actual: *actual,
+            })
+            .collect()
     }
 }
 
@@ -355,6 +373,7 @@ pub(super) async fn limit<S: StoreAdmin + 'static>(
     for ((of, facts), host) in described.iter().zip(&facts).zip(&mut hosts) {
         found.push(match of.fault {
             Some(rejection) => {
+                rules.warnings.warn_of_question(rejection.detail);
                 host.refused = Some(RefusedBy::Head(rejection));
                 None
             }
@@ -375,13 +394,15 @@ pub(super) async fn limit<S: StoreAdmin + 'static>(
     }
 
     // One decision.
-    let is_refused = hosts.iter().any(|host| host.refused.is_some());
     let mut asked = Asked::default();
     for (host, of) in hosts.iter_mut().zip(&described) {
         let mut nothing = Checks::default();
-        let now = worker.telemetry.clock.now();
-        asked.add(host.checks.as_mut().unwrap_or(&mut nothing), of.hits, now)?;
+        if !asked.add(host.checks.as_mut().unwrap_or(&mut nothing), of.hits)? {
+            let detail = "Two descriptors of the request have different values for one limit.";
+            host.refused = Some(RefusedBy::Head(Rejection::bad_request(detail)));
+        }
     }
+    let is_refused = hosts.iter().any(|host| host.refused.is_some());
     let decided = if is_refused { None } else { Some(decide(&mut asked, worker, &mut hosts).await) };
     if let Some(decided) = decided {
         for (nth, (host, context)) in hosts.iter_mut().zip(&contexts).enumerate() {
@@ -390,7 +411,7 @@ pub(super) async fn limit<S: StoreAdmin + 'static>(
                 Ok(decided) => {
                     let hits = described[nth].hits;
                     let decision = decided.of(&asked.verdicts[nth]);
-                    conclude(host, &checks, decision, (context, hits));
+                    conclude(host, &checks, &decision, (context, hits));
                 }
                 Err(()) => host.refused = Some(RefusedBy::Store),
             }
@@ -407,6 +428,10 @@ async fn route<'r, S: StoreAdmin + 'static>(
 ) -> Option<FoundRoute> {
     match find(host, rules, facts) {
         Ok(mut found) => {
+            if found.identity.refused_token.is_some_and(TokenRefusal::may_be_of_new_key) {
+                // Envoy waits for 20 ms unless told otherwise, and there may be 64 of them.
+                found.identity = host.served.identify_again(facts, found.client, Duration::ZERO).await;
+            }
             if has_optional_key(rules, &found) {
                 check_optional_key(host, rules, facts, &mut found).await;
             }
@@ -471,8 +496,8 @@ async fn decide<S: StoreAdmin + 'static>(
         taken = if store.must_finish(asked.taken.as_slice())
             && let Some(host) = hosts.first_mut()
         {
-            let (decided, reservation) =
-                reserve(worker, &asked.taken, host.served.exchange.owner.clone()).await;
+            // What each descriptor has used is recorded with it.
+            let (decided, reservation) = reserve(worker, &asked.taken, None).await;
             host.served.exchange.set_reservation(reservation);
             host.served.charge().await;
             decided.map_err(drop)?
@@ -480,15 +505,25 @@ async fn decide<S: StoreAdmin + 'static>(
             store.decide(asked.taken.as_slice()).await.map_err(drop)?
         };
     }
-    if !taken.admitted || asked.settled.is_empty() {
-        show_left(&mut looked);
-    } else {
-        store.settle(&asked.settled).await.map_err(drop)?;
-        let settled = store.look(&asked.looked).await.map_err(drop)?;
-        for (before, after) in looked.verdicts.iter_mut().zip(settled.verdicts) {
-            // Whether a unit fitted was decided before.
-            let admitted = before.admitted;
-            *before = Verdict { remaining: left(&after), admitted, ..after };
+    let mut settled = None;
+    if taken.admitted && !asked.settled.is_empty() {
+        // The call is decided whatever becomes of this.
+        match store.settle(&asked.settlements(&looked)).await {
+            Ok(()) => settled = store.look(&asked.looked).await.ok(),
+            Err(error) => {
+                worker.metrics().thread().settlements_lost().inc();
+                tracing::debug!(%error, "can't tell whether the store has settled a cost: it stays as it is");
+            }
+        }
+    }
+    match settled {
+        None => show_left(&mut looked),
+        Some(settled) => {
+            for (before, after) in looked.verdicts.iter_mut().zip(settled.verdicts) {
+                // Whether a unit fitted was decided before.
+                let admitted = before.admitted;
+                *before = Verdict { remaining: left(&after), admitted, ..after };
+            }
         }
     }
     let admitted = taken.admitted;
@@ -511,7 +546,7 @@ fn show_left(looked: &mut Decision) {
 fn conclude<S: StoreAdmin + 'static>(
     host: &mut DescriptorRequest<'_, S>,
     checks: &Checks<'_>,
-    decision: Decision,
+    decision: &Decision,
     (context, hits): (&RequestContext<'_, '_>, Hits),
 ) {
     let served = &mut host.served;
@@ -521,16 +556,16 @@ fn conclude<S: StoreAdmin + 'static>(
         let decides = hits == Hits::Look || !outcome.check.policy.overdraw;
         outcome.is_denial().then_some(decides)
     };
-    let is_denied = checks.outcomes(&decision).any(|outcome| denies(outcome) == Some(true));
+    let is_denied = checks.outcomes(decision).any(|outcome| denies(outcome) == Some(true));
     host.is_overdrawn = matches!(hits, Hits::Add(_))
-        && checks.outcomes(&decision).any(|outcome| denies(outcome) == Some(false));
+        && checks.outcomes(decision).any(|outcome| denies(outcome) == Some(false));
     if matches!(hits, Hits::Add(_)) && !host.is_overdrawn {
-        served.record_outcomes(context.found.route, checks, &decision);
+        served.record_outcomes(context.found.route, checks, decision);
     } else {
-        served.exchange.outcomes.extend(checks.enforced_outcomes(&decision));
+        served.exchange.outcomes.extend(checks.enforced_outcomes(decision));
     }
     if is_denied {
-        host.refused = Some(served.denied(checks, &decision, context));
+        host.refused = Some(served.denied(checks, decision, context));
     } else if decision.admitted {
         served.exchange.verdict.allow();
         if matches!(hits, Hits::Add(_)) && served.exchange.history().is_some() {
@@ -546,7 +581,10 @@ fn reply<S: StoreAdmin + 'static>(
 ) -> Response<ResponseBody> {
     let rules = &worker.rules;
     let mut response = RateLimitResponse { overall_code: Code::Ok as i32, ..RateLimitResponse::default() };
-    let (mut all, mut answering, mut is_over) = (Outcomes::new(), None, false);
+    let (mut all, mut answering, mut undecided, mut is_over) = (Outcomes::new(), None, None, false);
+    let refuses =
+        |host: &DescriptorRequest<'_, S>| host.refused.as_ref().is_some_and(|by| !by.is_undecided());
+    let is_refused = hosts.iter().any(refuses);
     for host in hosts {
         let DescriptorRequest { served, refused, is_overdrawn, .. } = host;
         let mut exchange = served.exchange;
@@ -556,15 +594,24 @@ fn reply<S: StoreAdmin + 'static>(
             if is_overdrawn {
                 is_over = true;
             }
-            exchange.count_answer(AskedBy::RateLimits, Answer::Allowed);
-            exchange.take_answer(Reply { status: StatusCode::OK, ..Reply::no_content() });
+            let (answer, status) = match is_refused {
+                // The request is refused for the sake of another one of its descriptors.
+                true => (Answer::Refused, StatusCode::TOO_MANY_REQUESTS),
+                false => (Answer::Allowed, StatusCode::OK),
+            };
+            exchange.count_answer(AskedBy::RateLimits, answer);
+            exchange.take_answer(Reply { status, ..Reply::no_content() });
             answering.get_or_insert(exchange);
             continue;
         };
         let is_undecided = refused.is_undecided();
         let reply = refused.described_reply(rules, &exchange, HeaderMap::new());
         if is_undecided {
-            return calls::undecided(AskedBy::RateLimits, exchange, reply);
+            exchange.count_answer(AskedBy::RateLimits, Answer::Undecided);
+            let detail = reply.detail.clone();
+            exchange.take_answer(reply);
+            undecided.get_or_insert((exchange, detail));
+            continue;
         }
         exchange.count_answer(AskedBy::RateLimits, Answer::Refused);
         let (mut head, body) = exchange.take_answer(reply);
@@ -586,6 +633,9 @@ fn reply<S: StoreAdmin + 'static>(
     }
     if is_over {
         response.overall_code = Code::OverLimit as i32;
+    }
+    if let Some((exchange, detail)) = undecided.filter(|_| !is_refused) {
+        return calls::undecided(exchange, &detail);
     }
     match answering {
         Some(exchange) => calls::reply(exchange, &response),

@@ -25,7 +25,15 @@ pub fn assume_host(rules: &Rules, request: &mut request::Parts, listeners: &[usi
             |target| {
                 let (method, headers) = (&request.method, &request.headers);
                 listeners.iter().any(|&listener| {
-                    let parts = RequestParts { method, target: &target, headers, listener, descriptor: None };
+                    let is_question = rules.is_asked_on(listener);
+                    let parts = RequestParts {
+                        method,
+                        target: &target,
+                        headers,
+                        listener,
+                        is_question,
+                        descriptor: None,
+                    };
                     rules.router.find_on(&parts).is_ok_and(|found| found == *index)
                 })
             },

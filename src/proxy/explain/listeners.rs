@@ -104,7 +104,9 @@ pub(super) fn assume(rules: &Rules, request: &request::Parts, likely: usize) -> 
     let target = parse_target(request, rules.survey(&request.headers), &rules.config.client_limits).ok()?;
     let route = |listener: usize| {
         let (method, headers) = (&request.method, &request.headers);
-        let parts = RequestParts { method, target: &target, headers, listener, descriptor: None };
+        let is_question = rules.is_asked_on(listener);
+        let parts =
+            RequestParts { method, target: &target, headers, listener, is_question, descriptor: None };
         (rules.router.find_on(&parts), rules.router.explain(&parts).matched)
     };
     let on_likely = route(likely);

@@ -46,11 +46,11 @@ type Reserved = (Result<Decision, Unavailable>, Option<ReservationGuard>);
 /// Asks the store about checks whose units may have to be refunded in part.
 ///
 /// From the first wait on, a task asks rather than the request: it continues if the client goes away meanwhile, and knows
-/// the units taken.
+/// the units taken. `owner`: whose usage it is; `None`: it is recorded otherwise.
 pub(in crate::proxy) async fn reserve<S: Store + 'static>(
     worker: &Rc<Worker<S>>,
     checks: &Checks<'_>,
-    owner: UsageOwner,
+    owner: Option<UsageOwner>,
 ) -> Reserved {
     let uncounted =
         checks.uncounted().iter().map(|(check, variant)| OwnedCheck::new((check, *variant))).collect();
@@ -70,7 +70,7 @@ pub(in crate::proxy) async fn reserve<S: Store + 'static>(
 async fn hold<S: Store + 'static>(
     worker: Rc<Worker<S>>,
     (is_question, owned): (bool, SmallVec<[OwnedCheck; 2]>),
-    (owner, uncounted): (UsageOwner, Vec<OwnedCheck>),
+    (owner, uncounted): (Option<UsageOwner>, Vec<OwnedCheck>),
     reserved: oneshot::Sender<Reserved>,
 ) {
     let _pending = worker.reservations.begin();
@@ -165,14 +165,14 @@ impl<'a, S: Store> Reservation<'a, S> {
         checks: SmallVec<[Check<'a>; 2]>,
         variants: &[VariantRef],
         decided: &Result<Decision, Unavailable>,
-        owner: UsageOwner,
+        owner: Option<UsageOwner>,
     ) -> Self {
         let mut reservation = Self {
             worker,
             units: SmallVec::new(),
             costs: OpenCosts::new(worker),
             used: SmallVec::new(),
-            owner: worker.telemetry.history.is_some().then_some(owner),
+            owner: owner.filter(|_| worker.telemetry.history.is_some()),
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,

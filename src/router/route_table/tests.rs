@@ -38,7 +38,7 @@ fn on(host: HostPattern, route: Route) -> Route {
 
 /// The parts of a request on the first listener.
 fn parts<'a>(method: &'a Method, target: &'a Target, headers: &'a HeaderMap) -> RequestParts<'a> {
-    RequestParts { method, target, headers, listener: 0, descriptor: None }
+    RequestParts { method, target, headers, listener: 0, is_question: false, descriptor: None }
 }
 
 fn find(

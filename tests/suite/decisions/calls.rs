@@ -54,7 +54,8 @@ def limit(domain, descriptors, hits=0, nth=0):
     statuses = [fields(status) for status in answer.get(2, [])]
     return one(answer, 1), [(one(status, 1), one(status, 3)) for status in statuses]
 def check(path="/", source="198.51.100.4", method="GET", headers=(), certificate=""):
-    peer = field(1, field(1, field(2, source) + field(3, 1))) + (field(5, certificate) if certificate else b"")
+    address = field(1, field(1, field(2, source) + field(3, 1))) if source else b""
+    peer = address + (field(5, certificate) if certificate else b"")
     http = field(2, method) + b"".join(field(3, field(1, key) + field(2, value)) for key, value in headers)
     http += field(4, path) + field(5, "api.example.org")
     answer = call(CHECK, field(1, field(1, peer) + field(4, field(2, http))))
@@ -207,11 +208,15 @@ import random
 entry = ("generic_key", "login")
 for domain, descriptors in (
     ("", [descriptor([entry])]), ("edge", []), ("edge", [descriptor([])]), ("edge", [descriptor([("", "x")])]),
+    ("edge", [descriptor([("header.", "x")])]), ("edge", [descriptor([entry])] * 65),
+): expect(limit(domain, descriptors), "INVALID_ARGUMENT")
+# What clients may have sent is a refusal: as a fault, it might pass.
+for domain, descriptors in (
     ("edge", [descriptor([entry, ("remote_address", "203.0.113.7"), ("remote_address", "203.0.113.8")])]),
     ("edge", [descriptor([("path", "/a"), ("path", "/b")])]), ("edge", [descriptor([("remote_address", "nobody")])]),
-    ("edge", [descriptor([("header.", "x")])]), ("edge", [descriptor([entry])] * 65),
+    ("edge", [descriptor([entry]), descriptor([("header.x", "a\nb")])]),
     ("users", [descriptor([("user", name), ("remote_address", "203.0.113.1")]) for name in ("a", "b")]),
-): expect(limit(domain, descriptors), "INVALID_ARGUMENT")
+): expect(limit(domain, descriptors)[0], 2)
 # The paths of another service, and messages of another method.
 for path in ("/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit", "/grpc.health.v1.Health/Watch", CHECK + "x", "/"):
     expect(call(path, request("edge", [descriptor([entry])])), "UNIMPLEMENTED")
@@ -234,6 +239,28 @@ for _ in range(400):
 expect(limit("edge", [descriptor([("generic_key", "still")])])[0], 1)
 "#,
     );
+}
+
+#[test]
+fn a_wrong_key_does_not_change_who_the_user_is() {
+    let keys = tempfile::TempDir::new().unwrap();
+    let data = keys.path().join("keys.json");
+    let tollgate = start(&format!(
+        "api_keys: {{ store: true, data: \"{}\", attempts: 2/30d }}\n\
+         policies:\n  user: {{ algorithm: sliding_log, key: user, limit: 6/1h }}\n\
+         routes: [{{ domain: users, require: none, policies: [user] }}]\n",
+        data.display()
+    ));
+    run(
+        &[tollgate.address],
+        r#"
+entries = [("user", "ann"), ("remote_address", "203.0.113.7")]
+wrong = [("header.x-api-key", "tgk_0000000001_0123456789abcdefghijABCDEFGHIJ01_000000")]
+expect([limit("users", [descriptor(entries + wrong)])[0] for _ in range(8)], [1] * 6 + [2] * 2)
+expect(limit("users", [descriptor(entries)])[0], 2)
+"#,
+    );
+    assert!(!tollgate.log().iter().any(|line| line.contains("tgk_0000000001_0123456789")));
 }
 
 #[test]
@@ -267,8 +294,14 @@ for path, method in (("/a b", "GET"), ("/a%2", "GET"), ("a", "GET"), ("/a", "G T
 expect(check("/a", "203.0.113.50", headers=[("x y", "z")]), 400)
 # A policy's own 503 is a denial, and no fault.
 expect([check("/full", "203.0.113.7") for _ in range(2)], [200, 503])
-# A Unix socket is Envoy's own word.
-expect(check("/a", "not an address"), 200)
+# A path that the API may resolve, or read in another way, is none of another route.
+for path in ("/open/../a", "/open/%2e%2e/a", "/open/..;/a", "//open/a"): expect(check(path, "203.0.113.51"), 400)
+# As many fields as a message has room for.
+expect(check("/open/a", "203.0.113.7", headers=[(f"x{n}", "") for n in range(40000)]), 431)
+# No address is Envoy's own word, as over a Unix socket.
+expect(check("/a", "not an address"), 400)
+expect(check("/a", "fe80::7%eth0"), 200)
+expect(check("/a", None), 200)
 "#,
     );
 }

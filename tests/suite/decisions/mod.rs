@@ -108,7 +108,7 @@ impl Front {
                 let mut block = page.block("nginx", "listen 80;");
                 if is_open {
                     let open = page.block("nginx", "X-User-Id       \"\";");
-                    let closed = "    location @undecided {\n        internal;\n        if ($tollgate_code ~ ^4) { return 400; }     # the request is none that Tollgate could read\n        return 503;\n    }\n";
+                    let closed = "    location @undecided {\n        internal;\n        if ($tollgate_code ~ \"4\\d\\d$\") { return 400; }     # the request is none that Tollgate could read\n        return 503;\n    }\n";
                     block = replace(&block, &[(closed, &open)]);
                 }
                 let listen = format!("listen {address};");

@@ -189,6 +189,53 @@ fn an_answer_tells_what_the_upstream_would_get() {
 }
 
 #[test]
+fn envoy_removes_what_a_client_says_of_itself() {
+    let tollgate = Tollgate::start(Config::yaml(
+        "listeners: [{ address: \"127.0.0.1:0\", serves: decisions, front: envoy, path_prefix: /decide/ }]\ntrusted_proxies: [127.0.0.1]\n\
+         user: [{ header: x-login, from: trusted_proxies }]\ntrusted_headers: [x-login]\n\
+         routes:\n  - { path: /own/*, request_headers: { set: { x-user-id: \"{user}\" }, remove: [x-internal-*] } }\n  - { path: /* }\n",
+    ));
+    let mut client = Client::connect(tollgate.address);
+    let mut ask = |path: &str, fields: &[(&str, &str)]| client.request("GET", path, fields, b"");
+    let claims = [("x_user_id", "eve"), ("x-user-id", "eve"), ("x-internal-role", "admin")];
+    let unknown = ask("/decide//own/a", &claims);
+    assert_eq!(unknown.status, 200);
+    let removed = unknown.header("x-envoy-auth-headers-to-remove");
+    assert_eq!(removed, Some("x-internal-role,x-user-id,x_user_id"));
+    let known = ask("/decide//own/a", &[&claims[..2], &[("x-login", "ann")]].concat());
+    assert_eq!(known.header("x-user-id"), Some("ann"));
+    assert_eq!(known.header("x-envoy-auth-headers-to-remove"), Some("x_user_id"));
+    assert_eq!(ask("/decide//a", &claims).header("x-envoy-auth-headers-to-remove"), None);
+}
+
+#[test]
+fn no_reading_of_a_request_leaves_its_limits() {
+    let tollgate = deciding(
+        "nginx",
+        "policies:\n  address: { algorithm: sliding_log, key: ip, limit: 2/1h }\n\
+         routes:\n  - { path: /open/* }\n  - { path: /api/*, policies: [address] }\n",
+    );
+    let status = |method: &str, uri: &str, fields: &[(&str, &str)]| {
+        let reply = ask_as_nginx(&tollgate, method, uri, fields);
+        let told = reply.header("x-tollgate-status").map(|status| status.parse().unwrap());
+        told.unwrap_or(reply.status)
+    };
+    // Another proxy may pass the dots on, or resolve them.
+    for uri in ["/open/../api/a", "/open/%2e%2e/api/a", "/api/../open/a", "/api/../none", "/none/../api/a"] {
+        assert_eq!(status("GET", uri, &[]), 400, "{uri}");
+    }
+    assert_eq!(status("GET", "/open/x/../a", &[]), 200);
+    assert_eq!(status("GET", "/none/../a", &[]), 200);
+    // A preflight is free, but none that an API may take for a request.
+    let asks = ("access-control-request-method", "GET");
+    let preflight = |fields: &[(&str, &str)]| {
+        status("OPTIONS", "/api/a", &[&[("origin", "https://a.example"), asks], fields].concat())
+    };
+    assert_eq!([(); 4].map(|()| preflight(&[])), [200; 4]);
+    assert_eq!([(); 3].map(|()| preflight(&[("x_http-method-override", "POST")])), [200, 200, 429]);
+}
+
+#[test]
 fn a_front_may_ask_over_a_unix_socket() {
     let directory = tempfile::TempDir::new().unwrap();
     let socket = directory.path().join("asked.sock");
