@@ -279,7 +279,9 @@ impl<S: Store> Store for ShardedStore<S> {
         let admitted = parts.iter().all(ShardResult::is_admitted);
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let (mut source, mut time) = (DecisionSource::Store, 0);
-        let mut receipts: Option<Box<[Receipt]>> = None;
+        // Nothing is known about checks whose shard was away.
+        let away = Receipt { source: DecisionSource::Fallback, time: 0 };
+        let mut receipts = vec![away; checks.len()].into_boxed_slice();
         let is_denied = parts.iter().any(ShardResult::is_denied);
         for ShardResult { group, result } in parts {
             let decision = match result {
@@ -287,11 +289,7 @@ impl<S: Store> Store for ShardedStore<S> {
                 Err(_) if is_denied => continue,
                 Err(unavailable) => return Err(unavailable),
             };
-            if decision.parts.is_some() {
-                let now = Receipt { source: decision.source, time: decision.time };
-                let receipts = receipts.get_or_insert_with(|| vec![now; checks.len()].into_boxed_slice());
-                group.iter().enumerate().for_each(|(nth, &index)| receipts[index] = decision.receipt(nth));
-            }
+            group.iter().enumerate().for_each(|(nth, &index)| receipts[index] = decision.receipt(nth));
             for (index, verdict) in group.into_iter().zip(decision.verdicts) {
                 let cost = if decision.admitted && !admitted { checks[index].cost } else { 0 };
                 verdicts[index] = after_refund(verdict, cost);
@@ -301,7 +299,7 @@ impl<S: Store> Store for ShardedStore<S> {
                 source = DecisionSource::Fallback;
             }
         }
-        Ok(Decision { admitted, source, time, verdicts, parts: receipts.filter(|_| admitted) })
+        Ok(Decision { admitted, source, time, verdicts, parts: Some(receipts) })
     }
 
     async fn settle(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {

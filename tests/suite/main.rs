@@ -14,6 +14,7 @@ mod config;
 mod convert;
 mod decisions;
 mod deploy;
+mod faults;
 mod guide;
 mod harness;
 mod history;

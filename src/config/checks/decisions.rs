@@ -13,7 +13,7 @@ use crate::config::{
 use crate::request_values::RequestValue;
 
 /// Settings of a route for requests that Tollgate forwards.
-const OF_FORWARDING: [&str; 12] = [
+const OF_FORWARDING: [&str; 11] = [
     "reply",
     "redirect",
     "usage",
@@ -25,7 +25,6 @@ const OF_FORWARDING: [&str; 12] = [
     "response_headers",
     "trailers",
     "early_hints",
-    "method_override",
 ];
 
 /// Warns about everything in the configuration `root` that does nothing for questions, where requests come no other way.

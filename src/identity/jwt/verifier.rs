@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
     sync::{Arc, Weak},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use http::HeaderMap;
@@ -177,13 +177,14 @@ impl Verifier {
     /// fetch that would tell is due or under way. So many of one address do; the next ones count as made up.
     pub async fn fetch_missing_key(&self, headers: &HeaderMap, address: IpAddr, longest: Duration) -> bool {
         let now = unix_seconds();
+        let end = Instant::now().checked_add(longest);
         let mut is_unjudged = false;
         for (index, source) in self.sources.iter().enumerate() {
             if let (Some(token), Some(set)) = (find_token(headers, source.field()), source.key_set())
                 && let Err(refusal) = self.cache.verify(source, index, token, now)
                 && refusal.may_be_of_new_key()
             {
-                let is_judged = set.ask(address, longest).await;
+                let is_judged = set.ask(address, end).await;
                 is_unjudged |= !is_judged && refusal == TokenRefusal::UnknownKey && set.excuses(address);
             }
         }

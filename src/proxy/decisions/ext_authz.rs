@@ -44,7 +44,9 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
     let malformed = |_| CallFault::invalid("The message is no CheckRequest.");
     let attributes = CheckRequest::decode(message).map_err(malformed)?.attributes.unwrap_or_default();
     let AttributeContext { source, request } = attributes;
-    let http = request.and_then(|request| request.http).filter(|http| !http.path.is_empty());
+    let http = request
+        .and_then(|request| request.http)
+        .filter(|http| !http.path.is_empty() || !http.host.is_empty());
     let http = http.ok_or(CallFault::invalid("The question describes no HTTP request with a path."))?;
     let peer = source.map_or(Ok(None), |peer| read_peer(peer, &worker.rules));
     let described = describe(http, worker.config().client_limits.headers);
@@ -126,7 +128,8 @@ fn describe(http: HttpRequest, most: usize) -> Result<request::Parts, Rejection>
     let (mut request, ()) = Request::new(()).into_parts();
     let method = Method::from_bytes(&method);
     request.method = method.map_err(|_| Rejection::bad_request("The method is malformed."))?;
-    request.uri = described_uri(&path)?;
+    // CONNECT has a host alone.
+    request.uri = described_uri(if path.is_empty() { &host } else { &path })?;
     let raw = header_map.unwrap_or_default().headers.into_iter();
     let raw = raw.map(|Header { key, value, raw_value }| {
         (key, if raw_value.is_empty() { value.into_bytes() } else { raw_value })

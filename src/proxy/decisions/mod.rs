@@ -41,7 +41,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    config::model::{DecisionService, FieldPattern, Front},
+    config::model::{DecisionService, FieldPattern, Front, HeaderEdits},
     identity::TokenRefusal,
     limit::{Policy, StoreAdmin},
     router::Rejection,
@@ -51,8 +51,8 @@ use crate::{
 /// The reply to others than trusted proxies.
 pub(super) const ASKERS: &str = "Only trusted proxies may ask for decisions.";
 
-/// How long a question waits for the key that has signed a token. Proxies wait for answers for as little as 200 ms.
-const KEY_WAIT: Duration = Duration::from_millis(100);
+/// How long a question waits for the key that has signed a token. The recipe for Envoy has it wait for an answer for 100 ms.
+const KEY_WAIT: Duration = Duration::from_millis(30);
 
 /// The status of a refusal, for fronts that pass on no other than 401 and 403.
 static TOLLGATE_STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
@@ -154,7 +154,7 @@ async fn answer_front<S: StoreAdmin + 'static>(
 }
 
 /// What an upstream gets of Tollgate with a described request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Told {
     /// The fields to set: whose key the request has, and `request_headers` of its route.
     headers: HeaderMap,
@@ -177,7 +177,8 @@ async fn decide<S: StoreAdmin + 'static>(
         Ok(found) => found,
         // The proxy that asks has routes of its own.
         Err(RefusedBy::Routing(Rejection { status: StatusCode::NOT_FOUND, .. })) => {
-            return Ok(Told::default());
+            let removed = removed(rules, None, &request.headers, &HeaderMap::new());
+            return Ok(Told { headers: HeaderMap::new(), removed });
         }
         Err(refused) => return Err(refused),
     };
@@ -197,30 +198,41 @@ async fn decide<S: StoreAdmin + 'static>(
 /// What the upstream gets with an admitted request.
 fn told<S>(served: &ClientRequest<'_, S>, context: &RequestContext<'_, '_>) -> Told {
     let (rules, found) = (context.rules, context.found);
-    let (mut headers, mut removed) = (HeaderMap::new(), Vec::new());
+    let mut headers = HeaderMap::new();
     if let Some(keys) = &rules.keys {
         keys.prepare_upstream(&mut headers, &found.identity);
-        removed.extend(keys.header_names().cloned());
     }
-    if let Some(edits) = &context.route.request_headers {
+    let edits = context.route.request_headers.as_ref();
+    if let Some(edits) = edits {
         let values = found.placeholders(rules, served.exchange.request_id());
         FilledEdits::new(edits, &values).apply_to_request(&mut headers);
+    }
+    let removed = removed(rules, edits.map(|edits| &**edits), &context.request().headers, &headers);
+    Told { headers, removed }
+}
+
+/// The fields of a request, with those that were `sent`, that do not reach its upstream as the client wrote them, but for those
+/// that are `set`: the ones that only Tollgate may set, and those of the route's `edits`, in each spelling.
+fn removed(rules: &Rules, edits: Option<&HeaderEdits>, sent: &HeaderMap, set: &HeaderMap) -> Vec<HeaderName> {
+    let mut removed: Vec<HeaderName> =
+        rules.keys.iter().flat_map(|keys| keys.header_names()).cloned().collect();
+    if let Some(edits) = edits {
         removed.extend(edits.set.iter().map(|(name, _)| name.clone()));
         removed.extend(edits.remove.iter().filter_map(|pattern| match pattern {
             FieldPattern::Name(name) => Some(name.clone()),
             FieldPattern::Prefix(_) => None,
         }));
     }
-    let is_removed = |name: &HeaderName| {
+    let is_removed = |name: &&HeaderName| {
         removed.iter().any(|removed| is_spelling(name.as_str(), removed.as_str()))
-            || context.route.request_headers.as_ref().is_some_and(|edits| replaces(edits, name))
+            || edits.is_some_and(|edits| replaces(edits, name))
     };
-    let sent: Vec<_> = context.request().headers.keys().filter(|name| is_removed(name)).cloned().collect();
-    removed.extend(sent);
-    removed.retain(|name| !headers.contains_key(name));
+    let spellings: Vec<_> = sent.keys().filter(is_removed).cloned().collect();
+    removed.extend(spellings);
+    removed.retain(|name| !set.contains_key(name));
     removed.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
     removed.dedup();
-    Told { headers, removed }
+    removed
 }
 
 /// Writes a refusal in a form that the front passes on: nginx knows 401 and 403 alone, and takes other ones for errors; Envoy

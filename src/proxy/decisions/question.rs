@@ -183,11 +183,15 @@ fn has_clear_host(url: &[u8]) -> bool {
 const MALFORMED: Rejection =
     Rejection { status: StatusCode::BAD_REQUEST, detail: "The URI of the described request is malformed." };
 
-/// The URI of a described request. Proxies pass on bytes that clients must encode.
+/// The URI of a described request. Proxies pass on bytes that clients must encode, and a fragment, which an upstream may take for
+/// a part of the path.
 ///
 /// # Errors
-/// 400 if it is none.
+/// 400 if it is none, or has a fragment.
 pub(super) fn described_uri(target: &[u8]) -> Result<Uri, Rejection> {
+    if target.contains(&b'#') {
+        return Err(MALFORMED);
+    }
     Uri::try_from(&*encode_target(target)).map_err(|_| MALFORMED)
 }
 
@@ -286,6 +290,7 @@ mod tests {
             (Front::Nginx, &[("x-original-uri", "/a"), ("x-forwarded-for", "a"), ("x-forwarded-for", "b")]),
             (Front::Nginx, &[("x-original-uri", "/a"), ("x-original-method", "G T")]),
             (Front::Nginx, &[("x-original-uri", "/a b")]),
+            (Front::Nginx, &[("x-original-uri", "/open#/../a")]),
             (Front::IngressNginx, &[("x-original-url", "https:///a")]),
             (Front::IngressNginx, &[("x-original-url", "https://a.example.org?/free")]),
             (Front::IngressNginx, &[("x-original-url", "https://a.example.org#/free")]),

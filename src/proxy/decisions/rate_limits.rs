@@ -22,7 +22,7 @@ use crate::{
     config::model::ATTEMPTS_POLICY,
     identity::{ClientIp, Identity, TokenRefusal},
     limit::{
-        Check, Decision, StoreAdmin, Taken,
+        Check, Decision, DecisionSource, StoreAdmin, Taken,
         algorithm::{Kind, Verdict},
     },
     proxy::{
@@ -322,10 +322,13 @@ impl<'a> Asked<'a> {
             looked.verdicts.get(*nth).is_some_and(|verdict| *verdict != Verdict::UNKNOWN)
         });
         known
-            .map(|(check, actual, nth)| Taken {
-                check: check.clone(),
-                receipt: looked.receipt(*nth),
-                actual: *actual,
+            .map(|(check, actual, nth)| {
+                let mut receipt = looked.receipt(*nth);
+                // What a slice has left says nothing of where a charge goes.
+                if receipt.source == DecisionSource::Slice {
+                    receipt.source = DecisionSource::Store;
+                }
+                Taken { check: check.clone(), receipt, actual: *actual }
             })
             .collect()
     }
@@ -518,11 +521,11 @@ async fn decide<S: StoreAdmin + 'static>(
     }
     match settled {
         None => show_left(&mut looked),
-        Some(settled) => {
+        Some(mut settled) => {
+            show_left(&mut settled);
             for (before, after) in looked.verdicts.iter_mut().zip(settled.verdicts) {
                 // Whether a unit fitted was decided before.
-                let admitted = before.admitted;
-                *before = Verdict { remaining: left(&after), admitted, ..after };
+                *before = Verdict { admitted: before.admitted, ..after };
             }
         }
     }
@@ -530,15 +533,11 @@ async fn decide<S: StoreAdmin + 'static>(
     Ok(CallDecision { admitted, looked, taken })
 }
 
-/// What is left of a limit that was looked at: the look was for one unit, which was not taken.
-fn left(verdict: &Verdict) -> u64 {
-    verdict.remaining + u64::from(verdict.admitted)
-}
-
-/// Makes the verdicts of a look those of the limits as they are.
+/// Makes the verdicts of a look those of the limits as they are: if it was admitted, each is that after one unit, which was not
+/// taken.
 fn show_left(looked: &mut Decision) {
-    for verdict in &mut looked.verdicts {
-        verdict.remaining = left(verdict);
+    for verdict in looked.verdicts.iter_mut().filter(|verdict| looked.admitted && verdict.admitted) {
+        verdict.remaining += 1;
     }
 }
 
@@ -585,6 +584,7 @@ fn reply<S: StoreAdmin + 'static>(
     let refuses =
         |host: &DescriptorRequest<'_, S>| host.refused.as_ref().is_some_and(|by| !by.is_undecided());
     let is_refused = hosts.iter().any(refuses);
+    let is_undecided = !is_refused && hosts.iter().any(|host| host.refused.is_some());
     for host in hosts {
         let DescriptorRequest { served, refused, is_overdrawn, .. } = host;
         let mut exchange = served.exchange;
@@ -594,10 +594,11 @@ fn reply<S: StoreAdmin + 'static>(
             if is_overdrawn {
                 is_over = true;
             }
-            let (answer, status) = match is_refused {
-                // The request is refused for the sake of another one of its descriptors.
-                true => (Answer::Refused, StatusCode::TOO_MANY_REQUESTS),
-                false => (Answer::Allowed, StatusCode::OK),
+            // Another one of its descriptors may decide on the request.
+            let (answer, status) = match () {
+                () if is_refused => (Answer::Refused, StatusCode::TOO_MANY_REQUESTS),
+                () if is_undecided => (Answer::Undecided, StatusCode::SERVICE_UNAVAILABLE),
+                () => (Answer::Allowed, StatusCode::OK),
             };
             exchange.count_answer(AskedBy::RateLimits, answer);
             exchange.take_answer(Reply { status, ..Reply::no_content() });
@@ -634,7 +635,7 @@ fn reply<S: StoreAdmin + 'static>(
     if is_over {
         response.overall_code = Code::OverLimit as i32;
     }
-    if let Some((exchange, detail)) = undecided.filter(|_| !is_refused) {
+    if let Some((exchange, detail)) = undecided.filter(|_| is_undecided) {
         return calls::undecided(exchange, &detail);
     }
     match answering {

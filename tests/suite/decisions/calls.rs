@@ -302,6 +302,9 @@ expect(check("/open/a", "203.0.113.7", headers=[(f"x{n}", "") for n in range(400
 expect(check("/a", "not an address"), 400)
 expect(check("/a", "fe80::7%eth0"), 200)
 expect(check("/a", None), 200)
+# A tunnel has no path.
+expect(check("", "203.0.113.7", "CONNECT"), 501)
+expect(check("/open#/../a", "203.0.113.7"), 400)
 "#,
     );
 }
@@ -326,7 +329,7 @@ on_each_topology!(two_instances_are_exact);
 /// Two instances decide as one, and what is denied counts nowhere: the peers' services take first, and refuse then.
 fn two_instances_are_exact(redis: &Deployment) {
     let yaml = format!(
-        "store: {{ redis: {{ {} }} }}\n{}",
+        "store: {{ redis: {{ {}, timeout: 10s }} }}\n{}",
         redis.settings(),
         r#"
 policies:

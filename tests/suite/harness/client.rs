@@ -177,9 +177,14 @@ impl<S: Read + Write> Client<S> {
     /// Sends these bytes.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
-        self.stream.write_all(bytes.as_ref()).unwrap();
-        self.stream.flush().unwrap();
+        self.try_send(bytes).unwrap();
         self
+    }
+
+    /// The same on a connection that may have ended.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())?;
+        self.stream.flush()
     }
 
     /// Sends a request and reads its answer.

@@ -1,6 +1,6 @@
 //! Commands of the binary, run to their end.
 
-use std::{path::Path, process::Command};
+use std::{env, path::Path, process::Command};
 
 /// What became of one.
 #[derive(Debug)]
@@ -28,9 +28,11 @@ pub fn tollgate_in(directory: &Path, variables: &[(&str, &str)], arguments: &[&s
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// The binary, in a directory, with nothing of its own in the environment.
+/// The binary, in a directory, with nothing of its own in the environment. `TOLLGATE_TEST_BINARY` names another one, such as a
+/// release build.
 pub fn command(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let built = env!("CARGO_BIN_EXE_tollgate").into();
+    let mut command = Command::new(env::var_os("TOLLGATE_TEST_BINARY").unwrap_or(built));
     for name in ["TOLLGATE_ADMIN", "TOLLGATE_ADMIN_TOKEN", "LISTEN", "ADMIN", "ORIGIN"] {
         command.env_remove(name);
     }

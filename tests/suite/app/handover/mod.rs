@@ -70,7 +70,7 @@ impl Installation {
 }
 
 /// Runs `tollgate run` by `command`.
-fn launch(mut command: Command, config: Config) -> Service {
+pub fn launch(mut command: Command, config: Config) -> Service {
     // A group of their own, by which all processes can be ended.
     command.args(["run", "--config", "proxy.yaml"]).stdin(Stdio::null()).process_group(0);
     Service(Tollgate::launch(command, config))
