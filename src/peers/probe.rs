@@ -146,7 +146,8 @@ impl<'a> Probes<'a> {
     /// Waits until the next probe is due: soon if the server has closed the connection, or `retry_after` after the
     /// breaker was seen to open.
     async fn wait_for_next(&self, probe: &NodeProbe) {
-        let retry_after = jittered(self.config.redis.breaker.retry_after);
+        // With its jitter, and a look at the breaker, no more than the setting.
+        let retry_after = jittered(self.config.redis.breaker.retry_after * 3 / 4);
         let soon = Instant::now() + BREAKER_POLL;
         loop {
             let now = Instant::now();

@@ -8,8 +8,10 @@ mod trial;
 use std::{
     env, fs,
     net::SocketAddr,
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -20,8 +22,8 @@ use self::trial::{Judge, LIMIT, Phases, Seen, Traffic, rules, wait_until_back};
 use crate::{
     app::handover::{self, Service},
     harness::{
-        Cluster, Config, Deployment, FakeClock, MASTER, Relay, Servers, Topology, command, eventually,
-        slot_of,
+        Cgroup, Cluster, Config, Deployment, FakeClock, MASTER, Redis, Relay, Servers, Topology, command,
+        eventually, slot_of,
     },
 };
 
@@ -49,9 +51,15 @@ struct Site {
     instances: Vec<Service>,
     /// The first instances that were killed.
     gone: usize,
-    /// Of the first instance.
+    /// Of the first instance, or of all.
     clock: Option<FakeClock>,
+    /// Of a single server.
+    redis_clock: Option<Arc<FakeClock>>,
     log_disk: Option<LogDisk>,
+    /// What takes the first instance's memory, or its core.
+    neighbors: Vec<Neighbor>,
+    /// In which it runs.
+    container: Option<Cgroup>,
     /// YAML of each instance besides.
     rest: String,
     judge: Judge,
@@ -61,8 +69,20 @@ impl Site {
     fn new(redis: Deployment) -> Self {
         let settings = redis.settings();
         let judge = Judge::start();
-        let (relay, instances, rest) = (None, Vec::new(), String::new());
-        Self { redis, relay, settings, instances, gone: 0, clock: None, log_disk: None, rest, judge }
+        Self {
+            redis,
+            relay: None,
+            settings,
+            instances: Vec::new(),
+            gone: 0,
+            clock: None,
+            redis_clock: None,
+            log_disk: None,
+            container: None,
+            neighbors: Vec::new(),
+            rest: String::new(),
+            judge,
+        }
     }
 
     fn server() -> Self {
@@ -84,8 +104,11 @@ impl Site {
     fn start(&mut self, count: usize) {
         for nth in 0..count {
             let yaml = rules(timeout(), &self.settings, self.judge.origin.address);
-            let mut command = command(Path::new("."));
-            if let Some(clock) = self.clock.as_ref().filter(|_| nth == 0) {
+            let mut command = match self.container.as_ref().filter(|_| nth == 0) {
+                Some(container) => container.command(&[]),
+                None => command(Path::new(".")),
+            };
+            if let Some(clock) = self.clock.as_ref().filter(|_| nth == 0 || self.redis_clock.is_some()) {
                 clock.wear(&mut command);
             }
             self.instances.push(handover::launch(command, Config::yaml(format!("{yaml}{}", self.rest))));
@@ -305,6 +328,8 @@ fn the_slot_of_all_limits_moves() {
             let begun = Instant::now();
             while begun.elapsed() < LASTS {
                 cluster.migrate_slot(slot, (cluster.node_of_slot(slot) + 1) % 3);
+                // Each move is another operator's: the nodes have agreed on the last one.
+                cluster.wait_until_settled();
             }
         },
         |_| (),
@@ -337,8 +362,9 @@ fn the_network_is_too_slow() {
         .happens(|site| site.relay().delay(2 * timeout()), |site| site.relay().delay(Duration::ZERO));
 }
 
-fn set_the_clock(site: &Site, ahead: &str) {
-    site.clock.as_ref().expect("the site has one").set(ahead);
+/// Sets the clocks that the site has.
+fn set_clocks(site: &Site, ahead: &str) {
+    site.clock.iter().chain(site.redis_clock.as_deref()).for_each(|clock| clock.set(ahead));
 }
 
 #[test]
@@ -348,7 +374,90 @@ fn the_clock_of_an_instance_is_wrong() {
     }
     let site = || Site { clock: FakeClock::new(), ..Site::server() };
     Fault::of("The clock of one instance is 10 minutes ahead", 1, site)
-        .happens(|site| set_the_clock(site, "+10m"), |site| set_the_clock(site, "+0"));
+        .happens(|site| set_clocks(site, "+600"), |site| set_clocks(site, "+0"));
+}
+
+/// A server with a clock of its own.
+fn server_with_clock() -> Site {
+    let clock = Arc::new(FakeClock::of_redis());
+    let redis = Servers::Server(Redis::under(Arc::clone(&clock)));
+    Site { redis_clock: Some(clock), ..Site::new(redis.into()) }
+}
+
+#[test]
+fn the_clock_of_redis_is_set() {
+    Fault::of("The clock of Redis' host is set 10 minutes ahead, and back", 2, server_with_clock)
+        .happens(|site| set_clocks(site, "+600"), |site| set_clocks(site, "+0"));
+}
+
+#[test]
+fn the_clocks_of_all_hosts_are_set() {
+    if FakeClock::new().is_none() {
+        return;
+    }
+    let site = || Site { clock: FakeClock::new(), ..server_with_clock() };
+    Fault::of("The clocks of all hosts are set 10 minutes ahead, and back", 2, site)
+        .happens(|site| set_clocks(site, "+600"), |site| set_clocks(site, "+0"));
+}
+
+/// A process that takes from others, until it is dropped.
+struct Neighbor(Child);
+
+impl Neighbor {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Neighbor {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// The kernel kills the neighbor, which begins anew.
+#[test]
+fn a_neighbor_uses_up_the_memory() {
+    const BYTES: usize = 400 << 20;
+    if let Err(reason) = Cgroup::with_memory(BYTES) {
+        eprintln!("no container can be made here: not tested: {reason}");
+        return;
+    }
+    let site = || Site { container: Cgroup::with_memory(BYTES).ok(), ..Site::server() };
+    Fault::of("A neighbor uses up the memory of an instance's container", 1, site).happens(
+        |site| {
+            let container = site.container.as_ref().expect("the site has one");
+            let mut greedy = container.shell("while :; do tail /dev/zero; done");
+            site.neighbors.push(Neighbor::start(greedy.stderr(Stdio::null())));
+            eventually("the memory is used up", || container.killed() > 0);
+        },
+        |site| site.neighbors.clear(),
+    );
+}
+
+/// Three busy loops share the core with it.
+#[test]
+fn an_instance_gets_a_quarter_of_a_core() {
+    Fault::of("An instance gets a quarter of a core", 2, Site::server).happens(
+        |site| {
+            let pid = site.instances[0].0.pid().to_string();
+            let pinned = Command::new("taskset").args(["-apc", "0", &pid]).stdout(Stdio::null()).status();
+            assert!(pinned.unwrap().success());
+            for _ in 0..3 {
+                let mut busy = Command::new("taskset");
+                site.neighbors.push(Neighbor::start(busy.args([
+                    "-c",
+                    "0",
+                    "sh",
+                    "-c",
+                    "while :; do :; done",
+                ])));
+            }
+        },
+        |site| site.neighbors.clear(),
+    );
 }
 
 /// Lets an instance open so many files.
@@ -408,36 +517,67 @@ fn an_instance_hands_over_to_a_new_process() {
 
 #[test]
 fn an_instance_stands_still() {
-    Fault::of("An instance stands still (SIGSTOP)", 2, Site::server)
-        .happens(|site| site.instances[0].0.signal("STOP"), |site| site.instances[0].0.signal("CONT"));
+    Fault::of("An instance stands still (SIGSTOP)", 2, Site::server).happens(
+        |site| {
+            // Its clients wait as long as it stands.
+            site.gone = 1;
+            site.instances[0].0.signal("STOP");
+        },
+        |site| site.instances[0].0.signal("CONT"),
+    );
 }
 
 /// A process, or a mounted file system, that is there for an access log.
 struct LogDisk {
     directory: TempDir,
-    reader: Option<Child>,
+    kind: DiskKind,
+}
+
+enum DiskKind {
+    /// A file system of 1 MiB.
+    Small,
+    /// One that the kernel makes read-only after an error.
+    Fragile,
+    /// A pipe that a process reads.
+    Pipe(Child),
 }
 
 impl LogDisk {
-    /// A file system of 1 MiB. `None`: only root can mount one.
+    /// `None`: only root can mount one.
     fn small() -> Option<Self> {
-        let disk = Self { directory: TempDir::new().unwrap(), reader: None };
-        let mount = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
-        let mounted = Command::new("mount").args(mount).arg(disk.directory.path()).status();
+        let disk = Self { directory: TempDir::new().unwrap(), kind: DiskKind::Small };
+        disk.mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+    }
+
+    /// `None`: only root can mount one.
+    fn fragile() -> Option<Self> {
+        let disk = Self { directory: TempDir::new().unwrap(), kind: DiskKind::Fragile };
+        let image = TempDir::new().unwrap();
+        let image = image.path().join("image");
+        fs::File::create(&image).and_then(|file| file.set_len(8 << 20)).unwrap();
+        let made = Command::new("mkfs.ext4").arg("-q").arg(&image).status();
+        if !made.is_ok_and(|status| status.success()) {
+            eprintln!("mkfs.ext4 can't be run here: not tested");
+            return None;
+        }
+        disk.mount(&["-o", "loop,errors=remount-ro", image.to_str().unwrap()])
+    }
+
+    fn mount(self, arguments: &[&str]) -> Option<Self> {
+        let mounted = Command::new("mount").args(arguments).arg(self.directory.path()).status();
         if !mounted.is_ok_and(|status| status.success()) {
             eprintln!("no file system can be mounted here: not tested");
             return None;
         }
-        Some(disk)
+        Some(self)
     }
 
-    /// A pipe that a process reads.
     fn pipe() -> Self {
         let directory = TempDir::new().unwrap();
         let pipe = directory.path().join("access.log");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let reader = Command::new("cat").arg(&pipe).stdout(Stdio::null()).spawn().unwrap();
-        Self { directory, reader: Some(reader) }
+        Self { directory, kind: DiskKind::Pipe(reader) }
     }
 
     fn site(self) -> Site {
@@ -449,30 +589,40 @@ impl LogDisk {
     /// Makes it take nothing more; or take it again.
     fn is_broken(&self, is_broken: bool) {
         let filler = self.directory.path().join("filler");
-        match (&self.reader, is_broken) {
-            (Some(reader), _) => {
+        match (&self.kind, is_broken) {
+            (DiskKind::Pipe(reader), _) => {
                 let name = if is_broken { "-STOP" } else { "-CONT" };
                 assert!(
                     Command::new("kill").args([name, &reader.id().to_string()]).status().unwrap().success()
                 );
             }
-            (None, true) => {
+            (DiskKind::Fragile, true) => {
+                let mounts = fs::read_to_string("/proc/mounts").unwrap();
+                let at = self.directory.path().to_str().unwrap();
+                let device = mounts.lines().find(|line| line.split(' ').nth(1) == Some(at)).unwrap();
+                let device = device.trim_start_matches("/dev/").split(' ').next().unwrap_or_default();
+                fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "a test").unwrap();
+                assert!(fs::write(filler, "more").is_err(), "it is read-only");
+            }
+            // It stays so until somebody checks and mounts it.
+            (DiskKind::Fragile, false) => {}
+            (DiskKind::Small, true) => {
                 let filled = fs::write(filler, vec![0; 2 << 20]);
                 assert!(filled.is_err(), "the disk is full");
             }
-            (None, false) => fs::remove_file(filler).unwrap(),
+            (DiskKind::Small, false) => fs::remove_file(filler).unwrap(),
         }
     }
 }
 
 impl Drop for LogDisk {
     fn drop(&mut self) {
-        match &mut self.reader {
-            Some(reader) => {
+        match &mut self.kind {
+            DiskKind::Pipe(reader) => {
                 let _ = reader.kill();
                 let _ = reader.wait();
             }
-            None => {
+            DiskKind::Small | DiskKind::Fragile => {
                 let _ = Command::new("umount").arg("-l").arg(self.directory.path()).status();
             }
         }
@@ -492,6 +642,15 @@ fn the_disk_of_the_access_log_is_full() {
     if LogDisk::small().is_some() {
         let site = || LogDisk::small().expect("there was one").site();
         Fault::of("The disk of the access log is full", 1, site).happens(break_the_disk, mend_the_disk);
+    }
+}
+
+#[test]
+fn the_disk_of_the_access_log_becomes_read_only() {
+    if LogDisk::fragile().is_some() {
+        let site = || LogDisk::fragile().expect("there was one").site();
+        Fault::of("The file system of the access log becomes read-only", 1, site)
+            .happens(break_the_disk, mend_the_disk);
     }
 }
 

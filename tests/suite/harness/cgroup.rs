@@ -85,6 +85,13 @@ impl Cgroup {
         shell
     }
 
+    /// What a shell runs in the group, with all that it starts.
+    pub fn shell(&self, script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!(r#"echo $$ > "$0/cgroup.procs" && {script}"#)).arg(&self.directory);
+        shell
+    }
+
     /// The most bytes that it has taken at once, with the pages of files that it has read.
     pub fn peak(&self) -> usize {
         let text = fs::read_to_string(self.directory.join(self.files.peak)).unwrap();

@@ -1,4 +1,4 @@
-//! A wall time that a test sets, for processes that it starts: `libfaketime` gives it to them, and leaves the monotonic clock.
+//! A wall time that a test sets, for processes that it starts: a library gives it to them, and leaves the monotonic clock.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// `None`: the library is not installed.
+    /// By `libfaketime`. `None`: it is not installed.
     pub fn new() -> Option<Self> {
         let libraries = fs::read_dir("/usr/lib").unwrap().filter_map(Result::ok);
         let found = libraries
@@ -25,9 +25,24 @@ impl FakeClock {
             eprintln!("left out: faketime is not installed");
             return None;
         };
-        let clock = Self { library, directory: TempDir::new().unwrap() };
+        Some(Self::by(library, TempDir::new().unwrap()))
+    }
+
+    /// For `redis-server`.
+    pub fn of_redis() -> Self {
+        let directory = TempDir::new().unwrap();
+        let (source, library) =
+            (directory.path().join("redis_clock.c"), directory.path().join("redis_clock.so"));
+        fs::write(&source, include_str!("redis_clock.c")).unwrap();
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        assert!(built.unwrap().success());
+        Self::by(library, directory)
+    }
+
+    fn by(library: PathBuf, directory: TempDir) -> Self {
+        let clock = Self { library, directory };
         clock.set("+0");
-        Some(clock)
+        clock
     }
 
     /// Gives this time to what `command` starts.
@@ -39,7 +54,7 @@ impl FakeClock {
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
 
-    /// How far ahead it is, such as `+10m`.
+    /// How far ahead it is: seconds, such as `+600`. `libfaketime` also knows `+1h`.
     pub fn set(&self, ahead: &str) {
         // The library may read it at any moment: it is replaced at once.
         fs::write(self.directory().join("next"), ahead).unwrap();

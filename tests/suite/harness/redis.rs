@@ -6,7 +6,10 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread::sleep,
     time::Duration,
 };
@@ -14,7 +17,7 @@ use std::{
 use bb8_redis::redis::{Parser, RedisResult, Value, cmd};
 use tempfile::TempDir;
 
-use super::{PATIENCE, eventually, free_port};
+use super::{FakeClock, PATIENCE, eventually, free_port};
 
 /// Which `redis-server` is started, if not the one in PATH: another version, or one that speaks the same.
 const PROGRAM: &str = "TOLLGATE_TEST_REDIS_SERVER";
@@ -26,6 +29,7 @@ pub struct Redis {
     pub tls_port: Option<u16>,
     arguments: Vec<String>,
     directory: TempDir,
+    clock: Option<Arc<FakeClock>>,
     running: Option<Running>,
     is_paused: AtomicBool,
 }
@@ -44,6 +48,14 @@ impl Redis {
     /// With these settings besides, as arguments of `redis-server`: `--maxmemory 2mb`.
     pub fn with(arguments: &[&str]) -> Self {
         Self::with_each(|_, _| Vec::new(), arguments)
+    }
+
+    /// Whose wall time is this.
+    pub fn under(clock: Arc<FakeClock>) -> Self {
+        let mut redis = Self::start();
+        redis.clock = Some(clock);
+        redis.restart();
+        redis
     }
 
     /// With settings besides that depend on the server's directory and port, before those that do not.
@@ -83,7 +95,8 @@ impl Redis {
             }
             all.extend(arguments.iter().map(|&argument| argument.to_owned()));
             let is_paused = AtomicBool::new(false);
-            let mut redis = Self { port, tls_port, arguments: all, directory, running: None, is_paused };
+            let mut redis =
+                Self { port, tls_port, arguments: all, directory, clock: None, running: None, is_paused };
             if redis.launch() {
                 return redis;
             }
@@ -105,7 +118,9 @@ impl Redis {
 
     fn launch(&mut self) -> bool {
         let directory = self.directory.path().to_str().unwrap();
-        let mut shell = Command::new("sh")
+        let mut shell = Command::new("sh");
+        self.clock.iter().for_each(|clock| clock.wear(&mut shell));
+        let mut shell = shell
             .arg("-c")
             .arg(r#""$0" "$@" >&2 & echo $!; cat; kill -KILL $!; wait"#)
             .arg(env::var(PROGRAM).unwrap_or_else(|_| "redis-server".to_owned()))
@@ -140,8 +155,9 @@ impl Redis {
 
     fn lives(&self) -> bool {
         let running = self.running.as_ref().expect("it was started");
-        // A process that has ended and was not waited for yet has no memory.
-        std::fs::read_to_string(format!("/proc/{}/cmdline", running.pid)).is_ok_and(|line| !line.is_empty())
+        let stat = fs::read_to_string(format!("/proc/{}/stat", running.pid)).unwrap_or_default();
+        // One that has ended and was not waited for yet is a zombie.
+        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
     }
 
     /// Without a password. By TLS where it has a port for it.
