@@ -9,6 +9,7 @@ use crate::{
         identity::settings::IdentitySources,
         keys::settings::Require,
         policies::{
+            algorithm::Algorithm,
             cost::Cost,
             settings::{Mode, Policy},
         },
@@ -23,6 +24,7 @@ use crate::{
             key::{KeyPart, KeyRecipe},
             path_matching::PathMatching,
             patterns::{HostPattern, PathPattern},
+            rate::Quota,
         },
     },
     request_values::RequestValue,
@@ -30,6 +32,8 @@ use crate::{
 
 /// How many key parts a warning names.
 const MAX_NAMED: usize = 4;
+/// How many times the limit of a user an address may get: several users share one.
+const COMPARABLE: u128 = 10;
 
 /// Warns about policies that no route uses. `of_upstream`: the name of the first upstream that has a policy.
 pub(in crate::config) fn warn_of_unused<'u>(
@@ -94,6 +98,58 @@ pub(in crate::config) fn warn_of_chosen_keys(
              client certificate or trusted_proxies, jwt:CLAIM, or tls:subject"
         };
         cursor.warn(message, help.to_owned());
+    }
+}
+
+/// Warns about every route that limits users whom clients name themselves, if no limit by another key is comparable: a client that
+/// changes the name in each request is held by that one alone.
+pub(in crate::config) fn warn_of_chosen_users(
+    drafts: &[DraftRoute<'_>],
+    policies: &[Arc<Policy>],
+    identity: IdentitySources,
+    values: &[Arc<RequestValue>],
+) {
+    let has_rate = |policy: &Policy| {
+        !matches!(policy.algorithm, Algorithm::Concurrency | Algorithm::Distinct) && policy.count.is_none()
+    };
+    let routes =
+        drafts.iter().flat_map(|draft| draft.route.variants().iter().map(|route| (draft.cursor, route)));
+    for (cursor, route) in routes.filter(|_| identity.has_unverified_users) {
+        let is_chosen = |policy: &Policy| {
+            let mut keys = policy.keys.iter();
+            keys.all(|key| key.0.iter().any(|part| is_chosen_by_client(part, route, identity, values)))
+        };
+        let rates = enforced(route, policies).map(|(_, policy)| policy).filter(|policy| has_rate(policy));
+        let (chosen, others): (Vec<&Policy>, Vec<&Policy>) = rates.partition(|policy| is_chosen(policy));
+        // What the others admit in the time of a user's limit.
+        let most = |of: Quota| {
+            let tiers = others.iter().flat_map(|policy| &policy.tiers);
+            let windows =
+                |tier: &Quota| of.window.length().as_nanos().div_ceil(tier.window.length().as_nanos().max(1));
+            tiers.map(|tier| windows(tier) * u128::from(tier.limit)).min()
+        };
+        let of_users =
+            chosen.iter().filter(|policy| policy.keys.iter().any(|key| key.0.contains(&KeyPart::User)));
+        let limits =
+            of_users.flat_map(|policy| policy.tiers.iter().map(move |tier| (policy, *tier, most(*tier))));
+        let worst = limits
+            .filter_map(|(policy, tier, most)| Some((policy, tier, most?)))
+            .max_by_key(|(_, tier, most)| most / u128::from(tier.limit.max(1)));
+        let Some((policy, tier, most)) = worst else { continue };
+        let comparable = u128::from(tier.limit) * COMPARABLE;
+        if most > comparable {
+            let message = format!(
+                "clients choose the user whom `{}` limits to {tier} on route `{}`: one that changes it in each request is \
+                 admitted {most} times in that time",
+                policy.name, route.name
+            );
+            let help = format!(
+                "add a policy with `key: ip` and a comparable limit, such as {comparable}/{}; or take the user from a `jwt`, a \
+                 client certificate or a header that trusted_proxies set",
+                tier.window
+            );
+            cursor.warn(message, help);
+        }
     }
 }
 

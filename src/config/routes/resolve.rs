@@ -102,6 +102,7 @@ pub(in crate::config) fn routes(
     request_values::checks::warn_of_made_up(&drafts, &values, policies, cursors);
     ineffective_limits::warn_of_spellings(&drafts, &index, policies);
     ineffective_limits::warn_of_chosen_keys(&drafts, policies, identity, &values);
+    ineffective_limits::warn_of_chosen_users(&drafts, policies, identity, &values);
     ineffective_limits::warn_of_unlimited_usage(&drafts, policies);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
