@@ -5,7 +5,7 @@
     breadth.py --only keys --only reload      some of them
     breadth.py --rounds 1 --seconds 1         one short round of each
     breadth.py --ours PATH                    another build than target/dist/tollgate
-    breadth.py --write                        writes the lines that were measured into docs/performance.md, and some into the README
+    breadth.py --write                        writes the lines that were measured into docs/performance.md
 
 Contestants have one worker on the first core, and take turns; the load and the origin have the second. CPU time is by the kernel's
 accounting, instructions are by callgrind (user space only). A line has the median of all rounds, the least and the most, and the medians of the
@@ -260,14 +260,13 @@ class Measurement(NamedTuple):
     lines: list  # what each figure is, and its unit
     measure: Callable  # from a stand to its figures
     contestants: list = ALL
-    in_readme: bool = False
 
 
 MEASUREMENTS = {
-    "connection": Measurement([("a new connection for each request", "µs of CPU")], cpu_time(Work(), lambda _, seconds: wrk(seconds, "close")), in_readme=True),
+    "connection": Measurement([("a new connection for each request", "µs of CPU")], cpu_time(Work(), lambda _, seconds: wrk(seconds, "close"))),
     "connection-instructions": Measurement([("the same", "instructions")], instructions(Work(), lambda _, requests: connections(requests)), FIRST_THREE),
-    "memory": Measurement([("a kept connection at rest", "KiB")], idle_connections(Work()), in_readme=True),
-    "memory-tls": Measurement([("a kept connection at rest, over TLS", "KiB")], idle_connections(TLS), in_readme=True),
+    "memory": Measurement([("a kept connection at rest", "KiB")], idle_connections(Work())),
+    "memory-tls": Measurement([("a kept connection at rest, over TLS", "KiB")], idle_connections(TLS)),
     "memory-h2": Measurement([("a kept connection at rest, HTTP/2 over TLS", "KiB")], idle_connections(HTTP2)),
     "workers": Measurement([("a request, with two workers", "µs of CPU"), ("the same, relative to one worker", "ratio")], two_workers),
     "idle": Measurement([("a second without requests", "µs of CPU"), ("the same, all threads", "context switches")], at_rest),
@@ -276,13 +275,13 @@ MEASUREMENTS = {
     "h2": Measurement([("a request, HTTP/2 over TLS", "µs of CPU")], cpu_time(HTTP2, lambda _, seconds: streams(10_000 * seconds))),
     "h2-instructions": Measurement([("a request, HTTP/2 over TLS", "instructions")], instructions(HTTP2, lambda _, requests: streams(requests)), FIRST_THREE),
     "grpc": Measurement([("a unary gRPC call over TLS", "µs of CPU")],
-                        cpu_time(GRPC, lambda stand, seconds: calls(stand.directory, 5_000 * seconds)), in_readme=True),
+                        cpu_time(GRPC, lambda stand, seconds: calls(stand.directory, 5_000 * seconds))),
     "grpc-instructions": Measurement([("a unary gRPC call over TLS", "instructions")],
                                      instructions(GRPC, lambda stand, requests: calls(stand.directory, requests)), FIRST_THREE),
     "keys": Measurement([("a limit in memory, of a million API keys", "bytes")], keys, FIRST_THREE),
-    "download": Measurement([("a GiB in downloads of 1 MiB", "ms of CPU")], download(Work()), in_readme=True),
+    "download": Measurement([("a GiB in downloads of 1 MiB", "ms of CPU")], download(Work())),
     "download-tls": Measurement([("a GiB in downloads of 1 MiB, over TLS", "ms of CPU")], download(TLS)),
-    "upload": Measurement([("a GiB in uploads of 10 MiB", "ms of CPU")], cpu_time(Work(), upload), in_readme=True),
+    "upload": Measurement([("a GiB in uploads of 10 MiB", "ms of CPU")], cpu_time(Work(), upload)),
 }
 
 
@@ -353,8 +352,6 @@ def main():
                 print(f"| {' | '.join(table[-1])} |", flush=True)
     if options.write:
         write(ROOT / "docs/performance.md", table, [name for each in MEASUREMENTS.values() for name in each.lines])
-        medians = [[re.sub(r" \(.*\)", "", cell) for cell in row] for row in table]
-        write(ROOT / "README.md", medians, [name for each in MEASUREMENTS.values() if each.in_readme for name in each.lines])
 
 
 main()

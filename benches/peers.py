@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The table of the README: Tollgate beside nginx, HAProxy, Envoy, Traefik, Caddy, and nginx with Lua and Redis, on the same work.
+"""The table of docs/performance.md, and its short form in the README: Tollgate beside nginx, HAProxy, Envoy, Traefik, Caddy, and nginx with Lua and Redis, on the same work.
 
-    peers.py                                  every workload; says what differs from the README
-    peers.py --write                          the same, and writes the table into the README
+    peers.py                                  every workload; says what differs from docs/performance.md
+    peers.py --write                          the same, and writes both tables
     peers.py --only plain --rounds 1          one workload, once
     peers.py --binary PATH                    another build than target/dist/tollgate
 
@@ -21,10 +21,11 @@ from contestants import CADDY, ENVOY, HAPROXY, LISTENER, LOAD_CORE, LUA, NGINX, 
 from contestants import command, cpu, make_certificate, need, origin, present, running, version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-TOLERANCE = 0.03  # the most by which a ratio may differ from the README
+PAGE, README = ROOT / "docs/performance.md", ROOT / "README.md"
+TOLERANCE = 0.03  # the most by which a ratio may differ from what is written
 BEGIN, END = "<!-- benches/peers.py writes this table -->\n", "<!-- end of the table -->\n"
 ALL = [NGINX, HAPROXY, ENVOY, TRAEFIK, CADDY]
+IN_README = ["plain", "local-allow", "deny-flood", "tls", "shared-counter"]
 
 
 class Workload(NamedTuple):
@@ -110,13 +111,28 @@ def row(name, rounds, columns):
     return [WORKLOADS[name].what, show(name, rounds[TOLLGATE]), *cells[0], *cells[1], p99]
 
 
+def parts(page):
+    """What is before the table, the table, and what is after it."""
+    text = page.read_text()
+    if BEGIN not in text:
+        sys.exit(f"{page} has no place for the table: write {BEGIN.strip()} and {END.strip()} where it belongs")
+    before, _, rest = text.partition(BEGIN)
+    table, _, after = rest.partition(END)
+    return before, table, after
+
+
+def write(page, table):
+    before, _, after = parts(page)
+    page.write_text(before + BEGIN + "".join(f"| {' | '.join(line)} |\n" for line in table) + END + after)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=ROOT / "target/dist/tollgate", type=pathlib.Path)
     parser.add_argument("--only", action="append", choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=6)
-    parser.add_argument("--write", action="store_true", help="writes the table into the README")
+    parser.add_argument("--write", action="store_true", help="writes the tables into docs/performance.md and the README")
     options = parser.parse_args()
     need(["nginx", "haproxy", "wrk", "h2load", "redis-server", "openssl", "taskset", "pgrep"])
     columns = present(ALL)
@@ -124,8 +140,6 @@ def main():
         sys.exit(f"{options.binary} is missing: run scripts/release, or name another one with --binary")
     if options.write and (options.only or columns != ALL):
         sys.exit("--write needs all workloads and all peers: let ENVOY, TRAEFIK and CADDY name their binaries")
-    if options.write and BEGIN not in README.read_text():
-        sys.exit(f"README.md has no place for the table: write {BEGIN.strip()} and {END.strip()} where it belongs")
 
     head = ["workload", "Tollgate", *(f"{peer} {version(peer)}" for peer in columns), *(f"÷ {peer}" for peer in columns), "p99 (ms)"]
     table = [head, ["---"] * len(head)]
@@ -140,18 +154,17 @@ def main():
             table.append(row(name, rounds, columns))
             print(f"| {' | '.join(table[-1])} |", flush=True)
 
-    readme = README.read_text()
-    written = readme.partition(BEGIN)[2].partition(END)[0]
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines()]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in parts(PAGE)[1].splitlines()]
     ratio = f"÷ {NGINX}"
     ratios = {line[0]: line[lines[0].index(ratio)] for line in lines[2:]}
     for line in table[2:]:
         says, now = ratios.get(line[0]), line[head.index(ratio)]
         if says is None or abs(float(now) / float(says) - 1) > TOLERANCE:
-            print(f"README.md says {says or 'nothing'} {ratio} of: {line[0]}; now {now}")
+            print(f"{PAGE.name} says {says or 'nothing'} {ratio} of: {line[0]}; now {now}")
     if options.write:
-        text = "".join(f"| {' | '.join(line)} |\n" for line in table)
-        README.write_text(readme.replace(BEGIN + written + END, BEGIN + text + END))
+        write(PAGE, table)
+        kept = [WORKLOADS[name].what for name in IN_README]
+        write(README, [line[:2 + len(columns)] for line in table if line in table[:2] or line[0] in kept])
 
 
 main()
