@@ -17,11 +17,19 @@ use tollgate::{
     telemetry::metrics::StoreMetrics,
 };
 
+/// What a server has done so far.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    cpu: f64,
+    calls: u64,
+    wakes: u64,
+}
+
 /// A server of its own, which ends when it is dropped.
 pub(crate) struct Redis {
     child: Child,
     port: u16,
-    mark: Cell<(f64, u64)>,
+    mark: Cell<Totals>,
     _directory: TempDir,
 }
 
@@ -114,6 +122,12 @@ impl Redis {
         calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
     }
 
+    fn wakes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let wakes = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        wakes.and_then(|wakes| wakes.trim().parse().ok()).unwrap_or_default()
+    }
+
     /// The output of `redis-cli ARGUMENTS`.
     fn cli(&self, arguments: &[&str]) -> String {
         let port = self.port.to_string();
@@ -122,15 +136,20 @@ impl Redis {
     }
 
     pub(crate) fn mark(&self) {
-        self.mark.set((self.cpu(), self.calls()));
+        self.mark.set(Totals { calls: self.calls(), cpu: self.cpu(), wakes: self.wakes() });
     }
 
     pub(crate) fn cpu_since_mark(&self) -> f64 {
-        self.cpu() - self.mark.get().0
+        self.cpu() - self.mark.get().cpu
+    }
+
+    /// How often it had nothing to do, and something came.
+    pub(crate) fn wakes_since_mark(&self) -> f64 {
+        (self.wakes() - self.mark.get().wakes) as f64
     }
 
     pub(crate) fn calls_since_mark(&self) -> f64 {
-        (self.calls() - self.mark.get().1) as f64
+        (self.calls() - self.mark.get().calls) as f64
     }
 }
 

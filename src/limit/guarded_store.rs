@@ -15,10 +15,10 @@ use crate::config::model::OnStoreError;
 /// One worker's handle to a store `S` that instances share. `L`, the process's own store, replaces `S` while it is
 /// away. The worker's actual type is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`.
 #[derive(Debug)]
-pub struct GuardedStore<S, L> {
+pub struct GuardedStore<S, L, C = SteadyClock> {
     store: S,
     local: L,
-    shared: GuardShared,
+    shared: GuardShared<C>,
     denials: RefCell<LocalDenials>,
     shares: RefCell<InstanceShares>,
 }
@@ -29,9 +29,9 @@ const MAX_AGE_SHARDED: i64 = 200_000;
 
 /// The parts of a [`GuardedStore`] that all workers of a process share.
 #[derive(Debug, Clone)]
-pub struct GuardShared {
+pub struct GuardShared<C = SteadyClock> {
     pub instances: Arc<Instances>,
-    pub clock: SteadyClock,
+    pub clock: C,
 }
 
 /// A cache of policies and overrides with this instance's share of their limits. It is valid for one number of
@@ -64,9 +64,9 @@ impl ShareKey {
     }
 }
 
-impl<S: Store, L: Store> GuardedStore<S, L> {
+impl<S: Store, L: Store, C: Clock> GuardedStore<S, L, C> {
     /// Guards `store`. `local` decides while it is away.
-    pub fn new(store: S, local: L, shared: GuardShared) -> Self {
+    pub fn new(store: S, local: L, shared: GuardShared<C>) -> Self {
         let max_age = if store.is_sharded() { MAX_AGE_SHARDED } else { MAX_AGE };
         let denials = RefCell::new(LocalDenials::new(max_age));
         Self { store, local, shared, denials, shares: RefCell::default() }
@@ -202,7 +202,7 @@ fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
     Arc::new(Policy { kind, tiers, lowest_limit, overrides: Vec::new(), ..policy.clone() })
 }
 
-impl<S: Store, L: Store> Store for GuardedStore<S, L> {
+impl<S: Store, L: Store, C: Clock> Store for GuardedStore<S, L, C> {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         let asked = self.shared.clock.now();
         if let Some(decision) = self.local_denial(checks, asked) {
@@ -271,7 +271,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
     }
 }
 
-impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for GuardedStore<S, L> {
+impl<S: StoreAdmin, L: StoreAdmin, C: Clock> StoreAdmin for GuardedStore<S, L, C> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         if let Ok(peek) = self.store.peek(policy, identifier).await {
             return Ok(peek);
