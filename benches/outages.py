@@ -142,7 +142,7 @@ def main():
             waits = sorted(seen.waits)
             failed = sum(count for status, count in seen.statuses.items() if status not in (200, 429))
             most = f"{max(seen.admitted.values(), default=0)} of 6" if contestant != ENVOY else "no limit by key"
-            print(f"| {name} | {contestant} | {most} | {failed or 0} of {len(waits)} | {1e3 * waits[int(0.999 * len(waits))]:.0f} / {1e3 * waits[-1]:.0f} ms |",
+            print(f"| {name} | {contestant} | {most} | {failed} of {len(waits)} | {1e3 * waits[int(0.999 * len(waits))]:.0f} / {1e3 * waits[-1]:.0f} ms |",
                   flush=True)
 
 

@@ -140,6 +140,8 @@ def main():
         sys.exit(f"{options.binary} is missing: run scripts/release, or name another one with --binary")
     if options.write and (options.only or columns != ALL):
         sys.exit("--write needs all workloads and all peers: let ENVOY, TRAEFIK and CADDY name their binaries")
+    for page in [PAGE, README] if options.write else []:
+        parts(page)
 
     head = ["workload", "Tollgate", *(f"{peer} {version(peer)}" for peer in columns), *(f"÷ {peer}" for peer in columns), "p99 (ms)"]
     table = [head, ["---"] * len(head)]

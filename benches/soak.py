@@ -10,10 +10,10 @@ algorithm, with slots of `concurrency` and costs that are reserved and then told
 leave before the response. Every ten seconds, customers leave and new ones come with keys of other plans; every thirty, an instance is
 reloaded, and every two minutes one of them, always the same, hands over to a new process (SIGUSR2).
 
-Printed are the medians of the second quarter of the time and of the last. What has grown by more than a tenth is marked, and the command
-ends with 1. After the load, when the windows have ended, no slot, no reservation and no key may be left, but for the day's counts.
+Printed are the medians of the second quarter of the time and of the last. What has grown by more than a tenth and 2 MiB (or 8 of what is
+counted) is marked, and the command ends with 1. After the load, no slot and no reservation may be left, and no key without expiry but one.
 
-One key of Redis never expires: when each API key was last used, at most as many as there may be keys.
+That one has when each API key was last used, at most as many as there may be keys.
 
 Debian packages used: redis-server procps
 """
@@ -139,7 +139,7 @@ class World:
                      "file descriptors": files, "threads": int(re.search(r"Threads:\s+(\d+)", status)[1]),
                      "slots in use": metrics.get("tollgate_leases", 0), "units reserved": metrics.get("tollgate_cost_units_open", 0),
                      "limits in memory": metrics.get("tollgate_memory_keys", 0),
-                     "evidence, MiB": metrics.get("tollgate_memory_held_bytes", 0) / 2**20,
+                     "limits and evidence, MiB": metrics.get("tollgate_memory_held_bytes", 0) / 2**20,
                      "connections to the origin": metrics.get("tollgate_upstream_connections", 0)}
             seen = {name: seen.get(name, 0) + value for name, value in parts.items()}
         info = dict(re.findall(r"(\w+):(.*)", self.cli("INFO")))

@@ -31,6 +31,8 @@ use traffic::{Demand, Variant};
 /// Instances, and decisions a second, of which each is a call of its own: how long that takes is what a call takes.
 const ALONE: (usize, f64) = (16, 1_000.0);
 const UNREACHED: u64 = 1_000_000_000;
+/// Of which each may take as much of a limit in a slice as all others.
+const INSTANCES: u64 = 1_000;
 /// How busy a shard may be for most of the time.
 const BUSY: f64 = 0.7;
 /// Decisions a second up to which it is simulated.
@@ -187,7 +189,7 @@ fn base<'a>(model: &'a Model, demand: &'a Demand, policy: Policy, variant: Varia
         variant,
         model,
         demand,
-        instances: 1_000,
+        instances: INSTANCES as usize,
         shards: 1,
         rate: 0.0,
         warm: SECOND / 2,
@@ -202,16 +204,23 @@ fn simulate(writes: bool) {
     let model = &Model::read();
     let demand = &Demand::zipf(10_000_000);
     let mut curves = Vec::new();
-    for (name, units, slice) in [("100,000 a second", 100_000, 100), ("100 a second", 100, 2)] {
+    for (name, units, variant) in
+        [("100,000 a second", 100_000, Variant::Slices), ("100 a second", 100, Variant::Denials)]
+    {
         println!(
-            "\nlimits of {name}\n| shards | Redis decides all | hottest shard | with local denials | of Redis | hottest \
-             | with slices, too | of Redis | hottest |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+            "\nlimits of {name}\n| shards | Redis decides all | hottest shard | with {} | of Redis | hottest shard |\n\
+             | ---: | ---: | ---: | ---: | ---: | ---: |",
+            variant.name()
         );
-        let mut points = VARIANTS.map(|_| Vec::new());
+        let variants = [Variant::Bare, variant];
+        let mut points = variants.map(|_| Vec::new());
         for shards in [1, 2, 4, 8, 16, 32, 64, 128] {
             print!("| {shards} |");
-            for (points, variant) in points.iter_mut().zip(VARIANTS) {
-                let setup = Setup { shards, ..base(model, demand, limit(units, slice, variant), variant) };
+            for (points, variant) in points.iter_mut().zip(variants) {
+                let setup = Setup {
+                    shards,
+                    ..base(model, demand, limit(units, units / INSTANCES, variant), variant)
+                };
                 let (rate, outcome) = capacity(&setup, 100.0..MOST);
                 let shown = if rate < MOST { format!("{rate:.0}") } else { format!("{MOST:.0} or more") };
                 let hottest = outcome.hottest() * shards as f64 / outcome.sum(|load| load.busy);
@@ -224,11 +233,8 @@ fn simulate(writes: bool) {
             }
             println!();
         }
-        curves.extend(VARIANTS.into_iter().zip(points).map(|(variant, points)| Curve {
-            name,
-            variant,
-            points,
-        }));
+        let of_variant = |(variant, points)| Curve { name, variant, points };
+        curves.extend(variants.into_iter().zip(points).map(of_variant));
     }
     println!(
         "\nby instances, 4 shards\n| instances | decisions/s | a call | p50 / p99 ms |\n| ---: | ---: | ---: | ---: |"
@@ -258,26 +264,30 @@ fn outage() {
     println!(
         "\na shard of 16 is away for a second\n| limit | slices | admitted of one key in a window | by the fallback | failed | p99.9 ms |\n| ---: | --- | ---: | ---: | ---: | ---: |"
     );
-    for units in [100, 1_000, 10_000] {
-        for variant in [Variant::Denials, Variant::Slices] {
-            let away = Some((SECOND / 2, 3 * SECOND / 2));
-            let setup = Setup {
-                shards: 16,
-                rate: 1e5,
-                end: 2 * SECOND,
-                away,
-                ..base(model, demand, limit(units, units / 100, variant), variant)
-            };
-            let outcome = simulation::run(&setup);
-            println!(
-                "| {units} | {} | {} | {} | {} | {:.1} |",
-                variant == Variant::Slices,
-                outcome.most,
-                outcome.by_fallback,
-                outcome.failed,
-                outcome.wait(0.999)
-            );
-        }
+    let cases = [
+        (100, Variant::Denials),
+        (1_000, Variant::Denials),
+        (10_000, Variant::Denials),
+        (10_000, Variant::Slices),
+    ];
+    for (units, variant) in cases {
+        let away = Some((SECOND / 2, 3 * SECOND / 2));
+        let setup = Setup {
+            shards: 16,
+            rate: 1e5,
+            end: 2 * SECOND,
+            away,
+            ..base(model, demand, limit(units, units / INSTANCES, variant), variant)
+        };
+        let outcome = simulation::run(&setup);
+        println!(
+            "| {units} | {} | {} | {} | {} | {:.1} |",
+            variant == Variant::Slices,
+            outcome.most,
+            outcome.by_fallback,
+            outcome.failed,
+            outcome.wait(0.999)
+        );
     }
 }
 

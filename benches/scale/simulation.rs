@@ -41,7 +41,8 @@ const MAX_REQUESTS: usize = 64;
 const MAX_IN_FLIGHT: usize = 32;
 const PATIENCE: i64 = 20;
 const FAILURES: u32 = 5;
-const PROBE_EVERY: i64 = 100 * MILLI;
+const PROBE_AFTER: i64 = 760 * MILLI;
+const BREAKER_POLL: i64 = 50 * MILLI;
 
 pub(crate) const MICRO: i64 = 1_000;
 pub(crate) const MILLI: i64 = 1_000 * MICRO;
@@ -381,7 +382,7 @@ impl Link {
                     }
                 }
                 Err(unavailable) => {
-                    if unavailable != Unavailable::BreakerOpen && self.breaker.failed() {
+                    if unavailable == Unavailable::Timeout && self.breaker.failed() {
                         world.spawn(Rc::clone(&self).probe());
                     }
                     for waiter in batch.waiters {
@@ -400,8 +401,13 @@ impl Link {
 
     async fn probe(self: Rc<Self>) {
         let world = &self.shard.world;
-        while self.shard.is_away() {
-            world.sleep_until(self.now() + PROBE_EVERY).await;
+        loop {
+            let jitter = 0.75 + world.random.borrow_mut().f64() / 2.0;
+            let after = (PROBE_AFTER as f64 * jitter) as i64 + world.random.borrow_mut().i64(..BREAKER_POLL);
+            world.sleep_until(self.now() + after).await;
+            if !self.shard.is_away() {
+                break;
+            }
         }
         self.breaker.close();
     }
@@ -501,7 +507,10 @@ pub(crate) fn run(setup: &Setup<'_>) -> Outcome {
     let shard = |nth| {
         Rc::new(Shard {
             world: Rc::clone(&world),
-            model: setup.model.clone(),
+            model: Model {
+                cluster: if setup.shards > 1 { setup.model.cluster } else { 1.0 },
+                ..setup.model.clone()
+            },
             policy: setup.policy.clone(),
             store: MemoryStore::new(20_000_000, Arc::clone(&world.clock) as Arc<dyn Clock>),
             free_at: Cell::new(0),

@@ -34,13 +34,14 @@ struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     /// Serve requests with this configuration, like `tollgate run`
-    #[arg(long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve requests
+    #[command(aliases = ["start", "serve"])]
     Run(run::Args),
     /// Check a configuration and print every error with its line; exit code 78 if there are errors
     Check(check::Args),

@@ -16,7 +16,7 @@ pub(super) struct ConfigFile {
     #[arg(value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// The same, as an option
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
 }
 

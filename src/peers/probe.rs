@@ -146,8 +146,9 @@ impl<'a> Probes<'a> {
     /// Waits until the next probe is due: soon if the server has closed the connection, or `retry_after` after the
     /// breaker was seen to open.
     async fn wait_for_next(&self, probe: &NodeProbe) {
-        // With its jitter, and a look at the breaker, no more than the setting.
-        let retry_after = jittered(self.config.redis.breaker.retry_after * 3 / 4);
+        // With its jitter and a look at the breaker, no more than the setting, unless that is below a fifth of a second.
+        let retry_after = self.config.redis.breaker.retry_after;
+        let retry_after = jittered((retry_after - BREAKER_POLL.min(retry_after / 4)) * 4 / 5);
         let soon = Instant::now() + BREAKER_POLL;
         loop {
             let now = Instant::now();

@@ -101,16 +101,20 @@ pub(in crate::config) fn warn_of_chosen_keys(
     }
 }
 
-/// Warns about every route that limits users whom clients name themselves, if no limit by another key is comparable: a client that
-/// changes the name in each request is held by that one alone.
+/// Warns about every route that limits users whom clients name themselves, if the limits by other keys admit far more: to a
+/// client that changes the name in each request, only those apply.
 pub(in crate::config) fn warn_of_chosen_users(
     drafts: &[DraftRoute<'_>],
     policies: &[Arc<Policy>],
     identity: IdentitySources,
     values: &[Arc<RequestValue>],
 ) {
-    let has_rate = |policy: &Policy| {
-        !matches!(policy.algorithm, Algorithm::Concurrency | Algorithm::Distinct) && policy.count.is_none()
+    // Limits that count each request as one unit. Others can't be compared.
+    let counts_requests = |(of, policy): &(RoutePolicy, &Policy)| {
+        !matches!(policy.algorithm, Algorithm::Concurrency | Algorithm::Distinct)
+            && policy.count.is_none()
+            && of.price.is_none_or(|price| price == 1)
+            && (of.price.is_some() || matches!(policy.cost, Cost::Fixed(1)))
     };
     let routes =
         drafts.iter().flat_map(|draft| draft.route.variants().iter().map(|route| (draft.cursor, route)));
@@ -119,9 +123,13 @@ pub(in crate::config) fn warn_of_chosen_users(
             let mut keys = policy.keys.iter();
             keys.all(|key| key.0.iter().any(|part| is_chosen_by_client(part, route, identity, values)))
         };
-        let rates = enforced(route, policies).map(|(_, policy)| policy).filter(|policy| has_rate(policy));
-        let (chosen, others): (Vec<&Policy>, Vec<&Policy>) = rates.partition(|policy| is_chosen(policy));
-        // What the others admit in the time of a user's limit.
+        // There is another warning if all limits are chosen.
+        if enforced(route, policies).all(|(_, policy)| is_chosen(policy)) {
+            continue;
+        }
+        let requests = enforced(route, policies).filter(counts_requests).map(|(_, policy)| policy);
+        let (chosen, others): (Vec<&Policy>, Vec<&Policy>) = requests.partition(|policy| is_chosen(policy));
+        // How many requests the others admit in the time of a user's limit. `None`: they limit none.
         let most = |of: Quota| {
             let tiers = others.iter().flat_map(|policy| &policy.tiers);
             let windows =
@@ -132,24 +140,29 @@ pub(in crate::config) fn warn_of_chosen_users(
             chosen.iter().filter(|policy| policy.keys.iter().any(|key| key.0.contains(&KeyPart::User)));
         let limits =
             of_users.flat_map(|policy| policy.tiers.iter().map(move |tier| (policy, *tier, most(*tier))));
-        let worst = limits
-            .filter_map(|(policy, tier, most)| Some((policy, tier, most?)))
-            .max_by_key(|(_, tier, most)| most / u128::from(tier.limit.max(1)));
-        let Some((policy, tier, most)) = worst else { continue };
-        let comparable = u128::from(tier.limit) * COMPARABLE;
-        if most > comparable {
-            let message = format!(
-                "clients choose the user whom `{}` limits to {tier} on route `{}`: one that changes it in each request is \
-                 admitted {most} times in that time",
-                policy.name, route.name
-            );
-            let help = format!(
-                "add a policy with `key: ip` and a comparable limit, such as {comparable}/{}; or take the user from a `jwt`, a \
-                 client certificate or a header that trusted_proxies set",
-                tier.window
-            );
-            cursor.warn(message, help);
-        }
+        let excess =
+            |limit: u64, most: Option<u128>| most.map_or(u128::MAX, |most| most / u128::from(limit.max(1)));
+        let worst = limits.max_by_key(|(_, tier, most)| excess(tier.limit, *most));
+        let Some((policy, tier, most)) =
+            worst.filter(|(_, tier, most)| excess(tier.limit, *most) > COMPARABLE)
+        else {
+            continue;
+        };
+        let gets = match most {
+            Some(most) => format!("is admitted {most} times in that time"),
+            None => "may send as many as it likes".to_owned(),
+        };
+        let message = format!(
+            "clients choose the user whom `{}` limits to {tier} on route `{}`: one that changes it in each request {gets}",
+            policy.name, route.name
+        );
+        let help = format!(
+            "add a policy with `key: ip` and a comparable limit, such as {}/{}; or take the user from a `jwt`, a client \
+             certificate or a header that trusted_proxies set",
+            u128::from(tier.limit) * COMPARABLE,
+            tier.window
+        );
+        cursor.warn(message, help);
     }
 }
 

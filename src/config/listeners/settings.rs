@@ -415,7 +415,7 @@ pub(in crate::config) struct AdminSettings<'t> {
 /// TLS to clients.
 #[derive(Settings)]
 #[settings(written, page = "tls.md", sample = "certificates: [{ cert: api.pem, key: api.key }]")]
-#[settings(rules(With("client_auth", "client_ca")))]
+#[settings(foreign = "listeners[].tls", rules(With("client_auth", "client_ca")))]
 pub(in crate::config) struct ListenerTlsSettings<'t> {
     /// The certificates. Tollgate chooses one by the name that the client asks for (SNI); the first serves all other
     /// names.

@@ -70,7 +70,12 @@ pub struct MemoryStoreSettings {
 
 /// The Redis that holds the limits. Set exactly one of `url`, `sentinel` and `cluster`.
 #[derive(Debug, Clone, PartialEq, Eq, Settings)]
-#[settings(page = "redis.md", sample = "url: \"redis://127.0.0.1:6379\"", constructor)]
+#[settings(
+    page = "redis.md",
+    sample = "url: \"redis://127.0.0.1:6379\"",
+    constructor,
+    foreign = "store.redis"
+)]
 #[settings(check = check_redis, rules(
     One(&["url", "sentinel", "cluster"]),
     With("user", "password"),
@@ -318,7 +323,7 @@ pub struct Breaker {
     /// After this many failures in a row, Tollgate stops asking Redis for `retry_after`.
     #[setting(count = "1..=1000000", default = "5", example = "3")]
     pub failures: u32,
-    /// How long Tollgate waits before it asks Redis again.
+    /// The longest time until Tollgate asks Redis again. On average, it is three quarters of this.
     #[setting(duration = "10ms..=1h", default = "1s", example = "5s")]
     pub retry_after: Duration,
 }

@@ -49,7 +49,7 @@ struct Site {
     /// What stands in `store.redis`.
     settings: String,
     instances: Vec<Service>,
-    /// The first instances that were killed.
+    /// The first instances, so many of which were killed or stand still.
     gone: usize,
     /// Of the first instance, or of all.
     clock: Option<FakeClock>,
