@@ -275,7 +275,14 @@ impl<S: Store> Store for ShardedStore<S> {
         if checks.len() < 2 || !self.store.is_sharded() {
             return self.store.look(checks).await;
         }
-        let parts = self.look_at(checks, self.groups(checks)).await;
+        let groups = self.groups(checks);
+        if groups.len() == 1 {
+            match self.store.look(checks).await {
+                Err(Unavailable::Moving) => {}
+                result => return result,
+            }
+        }
+        let parts = self.look_at(checks, groups).await;
         let admitted = parts.iter().all(ShardResult::is_admitted);
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let (mut source, mut time) = (DecisionSource::Store, 0);
