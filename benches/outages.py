@@ -70,7 +70,7 @@ class Seen:
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.admitted[re.search(rb"(?i)x-api-key: (\S+)", head)[1]] += 1
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             writer.close()
 
     async def client(self, number, until, first):
