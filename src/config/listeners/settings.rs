@@ -371,8 +371,8 @@ pub(in crate::config) struct ListenerSettings<'t> {
     /// The proxy that asks by HTTP. It decides in which headers a question describes a request; the other ones are dropped.
     #[setting(unset = "the proxy asks by gRPC", example = "traefik", beside = "serves: decisions")]
     pub(in crate::config) front: Option<Front>,
-    /// What Envoy writes before the path of each question by HTTP: as `path_prefix` of its `http_service`, with or without a slash at the end. Requests with
-    /// other paths are gRPC.
+    /// What Envoy writes before the path of each question by HTTP: as `path_prefix` of its `http_service`, with or without
+    /// a slash at the end. Requests with other paths are gRPC.
     #[setting(text = PLAIN_PATH, parse = question_prefix, unset = "Envoy asks by gRPC", example = "/decide")]
     #[setting(beside = "serves: decisions, front: envoy")]
     pub(in crate::config) path_prefix: Option<String>,
