@@ -19,7 +19,7 @@ use tokio::{
     time::sleep_until,
 };
 use tollgate::{
-    config::model::{self, Algorithm, RedisTopology, Secret},
+    config::model::{self, Algorithm, Secret},
     limit::{Check, Policy, ShardedStore, Store, algorithm::Detail},
     store::redis::{RedisStore, Topology},
     telemetry::metrics::StoreMetrics,
@@ -27,11 +27,12 @@ use tollgate::{
 
 mod support;
 
-use support::{Redis, load::block_on_local, policy, process::cpu_nanos};
+use support::{Redis, load::block_on_local, policy, process::cpu_nanos, settings};
 
 const KEYS: u64 = 10_000;
 const RUN_TIME: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_millis(50);
+const PATIENT: Duration = Duration::from_secs(5);
 /// Decisions a second over long round trips.
 const RATE: u32 = 5_000;
 
@@ -43,9 +44,9 @@ fn main() {
     for concurrency in [8, 32, 128, 512] {
         for (name, identifiers) in [("ip", &["ip:"][..]), ("ip and user", &["ip:", "user:"])] {
             let one = [Redis::start()];
-            let single = measure(&one, &config(&one), identifiers, concurrency);
+            let single = measure(&one, &settings(&one, PATIENT), identifiers, concurrency);
             let three = Redis::cluster(3);
-            let cluster = measure(&three, &config(&three), identifiers, concurrency);
+            let cluster = measure(&three, &settings(&three, PATIENT), identifiers, concurrency);
             for (topology, result) in [("one server", &single), ("cluster of 3", &cluster)] {
                 println!(
                     "{:<34} {:>12.2} {:>12.2} {:>12.0} {:>12.1} {:>7.2}×",
@@ -71,18 +72,6 @@ struct Cost {
     worker: f64,
     rate: f64,
     batch: f64,
-}
-
-fn config(nodes: &[Redis]) -> model::Redis {
-    let url = |node: &Redis| Secret::new(node.url());
-    let topology = match nodes {
-        [node] => RedisTopology::Url(url(node)),
-        _ => RedisTopology::Cluster(model::Cluster {
-            nodes: nodes.iter().map(url).collect(),
-            is_strict: false,
-        }),
-    };
-    model::Redis { timeout: Duration::from_secs(5), ..model::Redis::new(topology) }
 }
 
 async fn open(config: &model::Redis, metrics: Arc<StoreMetrics>) -> Rc<ShardedStore<RedisStore>> {

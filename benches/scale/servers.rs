@@ -9,7 +9,6 @@ use std::{
 
 use tokio::{task::spawn_local, time::sleep_until};
 use tollgate::{
-    config::model::{self, RedisTopology, Secret},
     limit::{
         Check, DecisionSource, GuardShared, GuardedStore, Policy, SlicedStore, Slices, SteadyClock, Store,
         algorithm::Detail,
@@ -23,7 +22,7 @@ use tollgate::{
 
 use super::{
     simulation::{MILLI, SECOND},
-    support::{Redis, load::block_on_local},
+    support::{Redis, load::block_on_local, settings},
     traffic::{Demand, Variant, identifier},
 };
 
@@ -53,15 +52,7 @@ enum Limiter {
 
 impl Limiter {
     async fn new(nodes: &[Redis], variant: Variant) -> Self {
-        let url = |node: &Redis| Secret::new(node.url());
-        let topology = match nodes {
-            [node] => RedisTopology::Url(url(node)),
-            _ => RedisTopology::Cluster(model::Cluster {
-                nodes: nodes.iter().map(url).collect(),
-                is_strict: false,
-            }),
-        };
-        let config = model::Redis { timeout: Duration::from_millis(50), ..model::Redis::new(topology) };
+        let config = settings(nodes, Duration::from_millis(50));
         let topology = Topology::open(&config).unwrap();
         topology.learn().await.unwrap();
         let store = RedisStore::new(topology, &config, Arc::<StoreMetrics>::default(), None);

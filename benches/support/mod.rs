@@ -13,7 +13,7 @@ use tollgate::{
 };
 
 #[allow(unused_imports, reason = "memory is measured without it")]
-pub(crate) use redis::Redis;
+pub(crate) use redis::{Redis, settings};
 
 /// A policy with these tiers: units and milliseconds of each.
 pub(crate) fn policy(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {

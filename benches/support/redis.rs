@@ -96,10 +96,7 @@ impl Redis {
     }
 
     pub(crate) fn store(&self) -> RedisStore {
-        let config = model::Redis {
-            timeout: Duration::from_secs(5),
-            ..model::Redis::at(model::Secret::new(self.url()))
-        };
+        let config = settings(std::slice::from_ref(self), Duration::from_secs(5));
         let topology = Topology::open(&config).unwrap();
         let metrics = Arc::new(StoreMetrics::default());
         RedisStore::new(topology, &config, metrics, None)
@@ -151,6 +148,19 @@ impl Redis {
     pub(crate) fn calls_since_mark(&self) -> f64 {
         (self.calls() - self.mark.get().calls) as f64
     }
+}
+
+/// How to connect to a server, or to the nodes of a cluster.
+pub(crate) fn settings(nodes: &[Redis], timeout: Duration) -> model::Redis {
+    let url = |node: &Redis| model::Secret::new(node.url());
+    let topology = match nodes {
+        [node] => model::RedisTopology::Url(url(node)),
+        _ => model::RedisTopology::Cluster(model::Cluster {
+            nodes: nodes.iter().map(url).collect(),
+            is_strict: false,
+        }),
+    };
+    model::Redis { timeout, ..model::Redis::new(topology) }
 }
 
 impl Drop for Redis {

@@ -121,7 +121,7 @@ fn read_peer(Peer { address, certificate }: Peer, rules: &Rules) -> Result<Optio
 /// The head of the described request, of at most `most` fields.
 ///
 /// # Errors
-/// 400, 431: Envoy has let pass what is no valid request, or too many fields.
+/// 400 or 431: the described request is malformed, or has too many fields.
 fn describe(http: HttpRequest, most: usize) -> Result<request::Parts, Rejection> {
     const MALFORMED: Rejection = Rejection::bad_request("A field of the described request is malformed.");
     let HttpRequest { method, headers, path, host, header_map } = http;
