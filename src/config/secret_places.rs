@@ -95,6 +95,7 @@ impl Search<'_> {
         let found = match place {
             Place::Secret if is_all_interpolated(inner) => return,
             Place::Secret => iter::once(inner_at..inner_at + inner.len()).collect(),
+            Place::Unknown if is_mail_address(inner) => return,
             _ if place.is_plain_text() => shifted(ranges_in_text(written, true), span.start),
             _ => shifted(credential_ranges(written), span.start),
         };
@@ -120,6 +121,15 @@ impl Search<'_> {
             at = at.max(span.end);
         }
     }
+}
+
+/// Whether `text` is `a@b.c`, which could only be a password where a URL is expected.
+fn is_mail_address(text: &str) -> bool {
+    let is_word = |part: &str, others: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+    };
+    let Some((name, domain)) = text.split_once('@') else { return false };
+    is_word(name, ".+-_") && is_word(domain, ".-") && domain.contains('.')
 }
 
 /// The scalar at `span` without its quotes, and the byte at which it begins.
@@ -171,6 +181,17 @@ mod tests {
             "{settings}\nupstreams: {{ api: {{ endpoints: [http://127.0.0.1:3000] }} }}\nroutes: [{{ path: /*, upstream: api }}]\n"
         );
         parse("proxy.yaml", &text, &Inserted).unwrap_or_else(|errors| panic!("{errors}")).source.redacted_text
+    }
+
+    #[test]
+    fn an_address_of_mail_is_no_secret_where_no_url_is_expected() {
+        assert!(redacted("x-by: { who: ann@b.example }").contains("ann@b.example"));
+        for settings in ["x-u: hunter2@b", "x-u: u:hunter2@b.example", "x-u: redis://hunter2@b.example"] {
+            assert!(!redacted(settings).contains("hunter2"), "{settings}");
+        }
+        let text = "x-u: &u hunter2@b.example\nstore: { redis: { url: *u } }\n";
+        let errors = parse("proxy.yaml", text, &Inserted).unwrap_err().to_string();
+        assert!(errors.contains("is not a URL") && !errors.contains("hunter2"), "{errors}");
     }
 
     #[test]
