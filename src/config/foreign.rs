@@ -29,7 +29,7 @@ impl ForeignProxy {
     }
 
     /// The page of the guide for its users.
-    fn page(self) -> &'static str {
+    pub fn page(self) -> &'static str {
         match self {
             Self::Nginx => "docs/migration/nginx.md",
             Self::Haproxy => "docs/migration/haproxy.md",
@@ -79,6 +79,11 @@ pub fn foreign_proxy(text: &str) -> Option<ForeignProxy> {
         return None;
     }
     ForeignProxy::ALL.into_iter().find(|proxy| proxy.is_one(&text))
+}
+
+/// Whether `text` is a configuration of Tollgate, valid or nearly so.
+pub fn is_of_tollgate(text: &str) -> bool {
+    keys_of_tree(text).is_some_and(|keys| keys.iter().any(|key| key == "listeners" || key == "policies"))
 }
 
 struct ForeignText<'a> {

@@ -59,7 +59,7 @@ mod written;
 pub(crate) mod yaml;
 
 pub use errors::{Errors, FileLocation, Problem, Warnings};
-pub use foreign::{ForeignProxy, foreign_proxy};
+pub use foreign::{ForeignProxy, foreign_proxy, is_of_tollgate};
 pub use interpolate::{Lookup, SystemLookup};
 pub use load::{load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;

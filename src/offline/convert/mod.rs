@@ -27,7 +27,7 @@ use std::{
 use url::Url;
 
 use crate::{
-    config::{ForeignProxy, foreign_proxy},
+    config::{ForeignProxy, foreign_proxy, is_of_tollgate},
     file,
 };
 
@@ -75,10 +75,17 @@ impl Source {
             Some(ForeignProxy::Traefik) => Ok(Self::Traefik),
             Some(ForeignProxy::Kong) => Ok(Self::Kong),
             Some(proxy) => Err(other(&format!(
-                "this is {}, which tollgate convert does not read",
-                proxy.configuration()
+                "this is {}. tollgate convert reads those of nginx, HAProxy, Traefik and Kong; see {}",
+                proxy.configuration(),
+                proxy.page()
             ))),
-            None => Err(other("this is no configuration that tollgate convert reads")),
+            None if is_of_tollgate(text) => {
+                Err(other("this is a configuration of Tollgate already; tollgate check shows its errors"))
+            }
+            None => Err(other(
+                "tollgate convert reads nginx, HAProxy, Traefik and Kong, and this looks like none of them; \
+                if it is one, name it: --from nginx",
+            )),
         }
     }
 }
@@ -132,8 +139,7 @@ pub enum ConvertError {
     /// `line` and `column` begin at 1; the column counts characters.
     #[error("{file}:{line}:{column}: {message}")]
     Syntax { file: String, line: usize, column: usize, message: String },
-    #[error("{}: {what}; it reads nginx, HAProxy, Traefik and Kong. If this is one of them, name it by --from",
-            file.display())]
+    #[error("{}: {what}", file.display())]
     Unsupported { file: PathBuf, what: String },
 }
 

@@ -171,12 +171,20 @@ fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("open.conf", "server {\n  listen 80;\n");
     write("Caddyfile", "example.com\nreverse_proxy localhost:3000");
-    write("proxy.yaml", "routes: []");
+    write("proxy.yaml", "listeners: [{ address: 127.0.0.1:8080 }]\nroutes: []");
+    write("other.yaml", "a: 1");
     for (name, message) in [
         ("open.conf", "tollgate: open.conf:1:1: this block is not closed\n"),
         ("none.conf", "tollgate: none.conf: cannot be read: "),
-        ("Caddyfile", "tollgate: Caddyfile: this is a Caddyfile, which tollgate convert does not read"),
-        ("proxy.yaml", "tollgate: proxy.yaml: this is no configuration that"),
+        (
+            "Caddyfile",
+            "tollgate: Caddyfile: this is a Caddyfile. tollgate convert reads those of nginx, HAProxy",
+        ),
+        ("proxy.yaml", "tollgate: proxy.yaml: this is a configuration of Tollgate already"),
+        (
+            "other.yaml",
+            "tollgate: other.yaml: tollgate convert reads nginx, HAProxy, Traefik and Kong, and this looks",
+        ),
     ] {
         let ended = convert(directory.path(), &[name]);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
