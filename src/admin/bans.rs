@@ -161,7 +161,8 @@ pub(super) async fn create(
 /// Parses how long a ban is to last, in microseconds.
 pub(super) fn duration(text: &str) -> Result<i64, Problem> {
     let duration = time::parse_duration(text).filter(|lasts| DURATIONS.contains(lasts));
-    let malformed = || format!("for must be a duration from 1s to 366d, not {}", text.escape_debug());
+    let malformed =
+        || format!("for must be a duration from 1s to 366d, such as 30d, not {}", text.escape_debug());
     duration.ok_or_else(|| Problem::bad_request(malformed()))
 }
 

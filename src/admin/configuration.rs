@@ -124,7 +124,7 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
                 .collect(),
             mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
             overrides: policy.overrides.len(),
-            // The policy of wrong credentials is used by no route in particular.
+            implicit: policy.name == ATTEMPTS_POLICY,
             used: !routes.is_empty() || policy.name == ATTEMPTS_POLICY,
             routes,
             prices: limited.into_iter().flat_map(|route| prices(route, index)).collect(),

@@ -15,7 +15,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    config::model::{ListenAddress, Listener},
+    config::model::{KeySource, ListenAddress, Listener},
     proxy::{
         self,
         explain::{
@@ -72,6 +72,8 @@ pub(super) async fn explanation(
     let listeners = &config.rules.config().listeners;
     let listener = request.listener.as_deref().map(|named| find_listener(named, listeners)).transpose()?;
     let body = request.body.clone().map(Bytes::from);
+    let sources = config.rules.config().api_keys.as_ref().map(|settings| settings.from.as_slice());
+    let request = with_api_key(request, sources.unwrap_or_default())?;
     let asked =
         ExplainedRequest { peer, is_https, certificate, listener, body, request: request_parts(request)? };
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
@@ -80,6 +82,28 @@ pub(super) async fn explanation(
     // Like a worker, the explanation uses values that are bound to one thread.
     let explanation = dto::Explanation::from(SendWrapper::new(explained).await);
     Ok(dto::Explanation { client_certificate, ..explanation })
+}
+
+/// `request` with its API key in the first of the places that may hold one.
+fn with_api_key(
+    mut request: dto::ExplainedRequest,
+    sources: &[KeySource],
+) -> Result<dto::ExplainedRequest, Problem> {
+    let Some(key) = request.api_key.take() else { return Ok(request) };
+    let (name, value) = match sources.first() {
+        None => return Err(Problem::bad_request("no request has an API key here: `api_keys` is not set")),
+        Some(KeySource::Header(name)) => (name.to_string(), key),
+        Some(KeySource::Bearer) => ("authorization".to_owned(), format!("Bearer {key}")),
+        Some(KeySource::Query(name)) => {
+            let parameter =
+                url::form_urlencoded::Serializer::new(String::new()).append_pair(name, &key).finish();
+            let separator = if request.url.contains('?') { '&' } else { '?' };
+            request.url += &format!("{separator}{parameter}");
+            return Ok(request);
+        }
+    };
+    request.headers.insert(name, HeaderValues::One(value));
+    Ok(request)
 }
 
 /// The identity of a client with this certificate.
@@ -280,6 +304,7 @@ mod tests {
             method: "GET".to_owned(),
             url: url.to_owned(),
             headers: headers.into_iter().collect(),
+            api_key: None,
             peer: None,
             client_certificate: None,
             listener: None,

@@ -357,7 +357,7 @@ pub(super) async fn rotate(
     JsonBody(dto::Rotation { overlap }): JsonBody<dto::Rotation>,
 ) -> Result<Versioned<dto::MadeApiKey>, Problem> {
     let overlap = parse_duration(&overlap)
-        .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
+        .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d, such as 24h"))?;
     let detail = match overlap {
         0 => "the old key is not valid any more".to_owned(),
         overlap => format!("the old key is valid for another {}", format_duration(overlap)),

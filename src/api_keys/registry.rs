@@ -53,7 +53,9 @@ pub enum KeyStore {
 /// Why a record can't be stored. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
-    #[error("no keys can be made or changed here: `api_keys.store` is not set")]
+    #[error(
+        "no keys can be made or changed here: `api_keys.store` is not set; with `--file`, `tollgate keys` changes a file of keys"
+    )]
     NoStore,
     #[error("the store of keys is away: nothing was changed; the keys that are known stay valid")]
     Away,

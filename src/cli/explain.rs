@@ -33,6 +33,9 @@ pub(super) struct Args {
     /// A header of the request, such as 'x-api-key: k1'; repeat it for more
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header, value_hint = ValueHint::Other)]
     pub headers: Vec<(String, String)>,
+    /// An API key of the request; it goes where `api_keys.from` first looks for one
+    #[arg(long = "key", value_name = "KEY", value_hint = ValueHint::Other)]
+    pub api_key: Option<String>,
     /// A file with the body of the request; `-` reads it from the standard input. Without it, policies that count by the body are
     /// not decided
     #[arg(long, value_name = "FILE", value_parser = body, value_hint = ValueHint::FilePath)]
@@ -109,10 +112,11 @@ fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
             lines.push(value.clone());
         }
     }
-    let Args { method, url, peer, listener, body, .. } = args.clone();
+    let Args { method, url, api_key, peer, listener, body, .. } = args.clone();
     let client_certificate =
         args.client_cert.clone().map(|pem| AssumedCertificate { pem: Some(pem), ..Default::default() });
-    let request = ExplainedRequest { method, url, headers, peer, client_certificate, listener, body };
+    let request =
+        ExplainedRequest { method, url, headers, api_key, peer, client_certificate, listener, body };
     let mut allowed = false;
     let text = client::post_json(
         &args.options,

@@ -57,7 +57,11 @@ fn list(policies: &Policies) -> String {
 
 fn row(policy: &Policy) -> [String; 10] {
     let Policy { allowed, denied, shadow_denied, errors, .. } = policy;
-    let routes = if policy.routes.is_empty() { "none".to_owned() } else { policy.priced_routes().join(", ") };
+    let routes = match policy.priced_routes().join(", ") {
+        _ if policy.implicit => "implicit: wrong API keys and tokens".to_owned(),
+        routes if routes.is_empty() => "none".to_owned(),
+        routes => routes,
+    };
     let limits = match policy.overrides {
         0 => policy.limits.join(", "),
         1 => format!("{} (1 override)", policy.limits.join(", ")),
@@ -94,6 +98,7 @@ mod tests {
             calendar_windows: Vec::new(),
             mode: "enforce".into(),
             overrides: 1,
+            implicit: false,
             routes: vec!["/*".into(), "login".into()],
             prices: vec![RoutePrice { route: "login".into(), cost: 5 }],
             used: true,

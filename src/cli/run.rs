@@ -86,7 +86,18 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let sessions = succession.old_process.sessions();
     let start = move || app::start(config, warnings, inherited, &sessions);
     let load = move || load(&path, Purpose::Reload).map_err(|errors| to_configuration_errors(&errors));
-    process.serve_until_signal(start, load, succession)
+    let (error, succession) = match process.serve_until_signal(start, load, succession) {
+        Ok(code) => return code,
+        Err(failed) => *failed,
+    };
+    // A check reads the file of API keys as well, and says where it is named.
+    match config::load_with_warnings(file, Purpose::Check) {
+        Err(errors) if matches!(error, StartError::ApiKeys(_)) => {
+            succession.old_process.failed(error);
+            report_config_errors(&errors)
+        }
+        _ => succession.fail(error),
+    }
 }
 
 /// The configuration and its warnings.
@@ -170,18 +181,21 @@ impl Process {
 
     /// Serves with the app that `start` returns until SIGTERM or SIGINT, lets requests finish, and ends. A second
     /// signal ends immediately. `load` reads the configuration for each reload.
+    ///
+    /// # Errors
+    /// It did not start.
     pub(super) fn serve_until_signal(
         mut self,
         start: impl FnOnce() -> Result<App, StartError> + Send + 'static,
         load: impl Fn() -> Loaded + Clone + Send + 'static,
         succession: Succession,
-    ) -> ExitCode {
+    ) -> Result<ExitCode, Box<(StartError, Succession)>> {
         match self.unless_ended(start) {
-            Ok(Ok(app)) => self.runtime.block_on(serve(app, self.signals, load, succession)),
-            Ok(Err(error)) => succession.fail(error),
+            Ok(Ok(app)) => Ok(self.runtime.block_on(serve(app, self.signals, load, succession))),
+            Ok(Err(error)) => Err(Box::new((error, succession))),
             Err(interruption) => {
                 tracing::info!("{interruption}");
-                interruption.exit_code()
+                Ok(interruption.exit_code())
             }
         }
     }

@@ -245,6 +245,10 @@ pub struct Policy {
     #[schema(value_type = schema::Mode)]
     pub mode: String,
     pub overrides: usize,
+    /// `true`: Tollgate adds this policy by itself, to limit wrong API keys and tokens on all routes. Its limit is
+    /// `api_keys.attempts`.
+    #[serde(default)]
+    pub implicit: bool,
     /// The routes that it applies to.
     pub routes: Vec<String>,
     /// The routes whose requests do not take the policy's own `cost`, in the order of the routes.

@@ -21,6 +21,10 @@ pub struct ExplainedRequest {
     pub url: String,
     #[serde(default)]
     pub headers: std::collections::BTreeMap<String, HeaderValues>,
+    /// An API key, where requests have theirs: the first place of `api_keys.from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "tgk_TAcQlW8X20_K2vAktPxZGtneSarvp3NG6A8q3sw6g7x_0VLlnB")]
+    pub api_key: Option<String>,
     /// The source address of the connection; 127.0.0.1 by default.
     #[serde(default)]
     #[schema(value_type = Option<schema::Peer>)]

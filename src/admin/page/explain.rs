@@ -71,6 +71,7 @@ impl ExplainForm {
             method: if self.method.is_empty() { "GET".to_owned() } else { self.method.clone() },
             url: url.to_owned(),
             headers,
+            api_key: None,
             client_certificate: None,
             peer: given(&self.peer),
             listener: given(&self.listener),

@@ -55,7 +55,7 @@ fn card(policy: &Policy) -> Markup {
                 div { dt { "Key" } dd { (components::chips(&policy.keys)) } }
                 div { dt { "Limits" } dd { (components::chips(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " overrides" } } } }
                 @for window in &policy.calendar_windows { (window_end(window)) }
-                div { dt { "Applies to" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.priced_routes())) } } }
+                div { dt { "Applies to" } dd { @if policy.implicit { span.faint { "implicit: wrong API keys and tokens" } } @else if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.priced_routes())) } } }
             }
             div.share {
                 (share_bar(policy, decisions))
@@ -127,6 +127,7 @@ mod tests {
             }],
             mode: "shadow".into(),
             overrides: 2,
+            implicit: false,
             routes: vec!["/api/*".into()],
             prices: vec![RoutePrice { route: "/api/*".into(), cost: 5 }],
             used: true,

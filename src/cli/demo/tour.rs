@@ -166,7 +166,9 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
                 ));
                 Ok(app)
             };
-            process.serve_until_signal(start, move || reload(&sources), Succession::none("it is a demo"))
+            let served =
+                process.serve_until_signal(start, move || reload(&sources), Succession::none("it is a demo"));
+            served.unwrap_or_else(|failed| failed.1.fail(failed.0))
         }
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
         Err(DemoError::Start(error)) => {

@@ -206,6 +206,54 @@ fn a_file_of_keys_is_changed_without_an_instance_and_keeps_its_comments() {
     assert_eq!(local(inside, &["revoke", "a", "--file", "keys.yaml"]).code, Some(1));
     let refused = tollgate.command(&["keys", "create", "--customer", "acme"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("`api_keys.store` is not set"), "{refused:?}");
+    assert!(refused.stderr.contains("with `--file`"), "{refused:?}");
+}
+
+#[test]
+fn a_file_of_keys_that_can_not_be_used_is_an_error_of_the_configuration() {
+    let directory = TempDir::new().unwrap();
+    let yaml = "api_keys: { file: keys.yaml }
+admin: { address: 127.0.0.1:0 }
+listeners: [{ address: 127.0.0.1:0 }]
+upstreams: { a: { endpoints: [http://127.0.0.1:1] } }
+routes: [{ path: /*, upstream: a }]
+";
+    fs::write(directory.path().join("proxy.yaml"), yaml).unwrap();
+    for (text, message) in [
+        (None, "proxy.yaml:1:19: `keys.yaml` cannot be read: "),
+        (Some("keys: 1\n"), "proxy.yaml:1:19: `keys.yaml` lists no API keys that can be used: "),
+    ] {
+        if let Some(text) = text {
+            fs::write(directory.path().join("keys.yaml"), text).unwrap();
+        }
+        let checked = tollgate_in(directory.path(), &[], &["check"]);
+        let run = tollgate_in(directory.path(), &[], &["run"]);
+        assert!(run.code == Some(78) && run.stderr.starts_with(message), "{run:?}");
+        assert_eq!((run.code, run.stderr), (checked.code, checked.stderr));
+    }
+}
+
+#[test]
+fn a_request_with_a_key_is_explained() {
+    let origin = Origin::ok();
+    for from in ["[{ header: x-api-key }]", "[bearer]", "[{ query: key }]"] {
+        let rest = format!(
+            "api_keys: {{ store: true, data: keys.json, from: {from} }}
+policies: {{ many: {{ algorithm: fixed_window, key: customer, limit: 9/1d }} }}\n"
+        );
+        let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("many"));
+        let key = tollgate.command(&["keys", "create", "--customer", "acme"]).stdout;
+        for url in ["/", "/?a=b"] {
+            let explained = tollgate.command(&["explain", "--key", key.trim(), url]);
+            assert!(explained.code == Some(0) && explained.stdout.contains("customer:acme"), "{explained:?}");
+            assert!(!explained.stdout.contains(key.trim()), "{explained:?}");
+        }
+        let explained = tollgate.command(&["explain", "--key", "a-key-of-nobody-at-all", "/"]);
+        assert!(explained.code == Some(1) && explained.stdout.contains("401"), "{explained:?}");
+    }
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let refused = tollgate.command(&["explain", "--key", "a-key-of-nobody-at-all", "/"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("`api_keys` is not set"), "{refused:?}");
 }
 
 #[test]
