@@ -1,7 +1,7 @@
 //! Rate limits of other proxies, and the policies that take their place: both get the same requests, and admit what the pages say.
 
 use std::{
-    env,
+    env, fs,
     net::{SocketAddr, TcpStream},
     process::Stdio,
     thread,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{Page, replace};
 use crate::harness::{
-    Client, Config, Origin, Running, Tollgate, eventually, haproxy, nginx, nobody, program,
+    Client, Config, Origin, Running, Tollgate, eventually, haproxy, nginx, nobody, program, tollgate_in,
 };
 
 /// The proxy of a page and Tollgate in its place, before the same service.
@@ -302,5 +302,22 @@ fn a_single_counter_admits_as_many_as_express_rate_limit() {
                 thread::sleep(Duration::from_millis(2));
             }
         }
+    }
+}
+
+#[test]
+fn samples_are_converted_as_the_pages_show() {
+    let pages = [
+        ("nginx", "nginx", "listen 80;", "nginx.conf"),
+        ("haproxy", "haproxy", "bind :80", "haproxy.cfg"),
+        ("kong", "yml", "_format_version", "kong.yml"),
+        ("kong-key-auth", "yml", "_format_version", "kong.yml"),
+    ];
+    for (name, language, mark, file) in pages {
+        let (page, directory) = (Page::open(&format!("migration/{name}.md")), TempDir::new().unwrap());
+        fs::write(directory.path().join(file), page.block(language, mark)).unwrap();
+        let converted = tollgate_in(directory.path(), &[], &["convert", file]);
+        let steps = page.steps("# Converted from");
+        assert_eq!(steps, [(format!("tollgate convert {file}"), converted.stdout.clone())], "{converted:?}");
     }
 }

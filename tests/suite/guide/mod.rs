@@ -3,6 +3,7 @@
 
 mod admin_port;
 mod commands;
+mod followed;
 mod fronts;
 mod links;
 mod migration;
@@ -40,10 +41,15 @@ impl Page {
     /// The commands of its console block with `mark`, each with what stands below it.
     #[track_caller]
     fn steps(&self, mark: &str) -> Vec<(String, String)> {
-        let block = format!("\n{}", self.block("console", mark));
-        let steps = block.split("\n$ ").skip(1).map(|step| step.split_once('\n').unwrap_or((step, "")));
-        steps.map(|(line, shown)| (line.to_owned(), shown.to_owned())).collect()
+        steps(&self.block("console", mark))
     }
+}
+
+/// The commands of a block, each with what stands below it.
+fn steps(block: &str) -> Vec<(String, String)> {
+    let block = format!("\n{block}");
+    let steps = block.split("\n$ ").skip(1).map(|step| step.split_once('\n').unwrap_or((step, "")));
+    steps.map(|(line, shown)| (line.to_owned(), shown.to_owned())).collect()
 }
 
 /// Replaces what has to be there.
