@@ -197,7 +197,7 @@ user:acme       enforce  2026-07-03 12:05:01  5m 0s      -         operator at 1
         assert_eq!(ban("ip:0.0.0.0/0", "1h").unwrap_err(), "ip:0.0.0.0/0 would ban every client");
         assert!(ban("127.0.0.1", "1h").unwrap_err().contains("would shut out this machine itself"));
         assert_eq!(ban("x", "1h").unwrap_err(), "a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not x");
-        assert!(ban("user:acme", "367d").unwrap_err().contains("1s to 366d, not 367d"));
+        assert!(ban("user:acme", "367d").unwrap_err().contains("1s to 366d, such as 30d, not 367d"));
     }
 
     #[test]

@@ -85,19 +85,16 @@ impl<'a, S> ClientRequest<'a, S> {
         'a: 'f,
     {
         let Self { worker, client, .. } = self;
-        let (peer, peer_identifier, is_peer_trusted, certificate) = match question.source() {
-            Some((address, identifier, certificate)) => {
-                (address, identifier, worker.rules.trusted_proxies.contains(address), certificate)
-            }
+        let (peer, peer_identifier, certificate) = question.source().unwrap_or_else(|| {
             // The certificate of the connection is that of the proxy that asks.
-            None => (client.peer().address().ip(), client.address(), true, None),
-        };
+            (client.peer().address().ip(), client.address(), None)
+        });
         RequestFacts {
             request,
             survey: worker.rules.survey(&request.headers),
             peer,
             peer_identifier,
-            is_peer_trusted,
+            is_peer_trusted: question.is_peer_trusted(&worker.rules),
             certificate,
             listener: Some(client.listener()),
             body_length: None,

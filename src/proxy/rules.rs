@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{
-    claims::ClaimFields,
+    claims::{ClaimFields, is_spelling, remove_where},
     cors::CorsRule,
     decisions::{DecisionWarnings, Question},
     field_survey::{FieldKind, FieldSurvey},
@@ -160,8 +160,15 @@ impl Rules {
         self.config.listeners.get(listener).is_some_and(|listener| listener.decisions.is_some())
     }
 
-    /// Removes an API key from the query of `request`, before anything else sees it.
-    pub fn conceal_key(&self, request: &mut request::Parts) {
+    /// Removes what nothing else may see of `request`: `trusted_headers` of a peer that is no trusted proxy, and an API key in
+    /// the query.
+    pub fn conceal(&self, request: &mut request::Parts, is_peer_trusted: bool) {
+        let reserved = &self.config.trusted_headers;
+        if !is_peer_trusted && !reserved.is_empty() {
+            remove_where(&mut request.headers, |name| {
+                reserved.iter().any(|field| is_spelling(name.as_str(), field.as_str()))
+            });
+        }
         if let Some(keys) = &self.keys {
             keys.conceal(request);
         }

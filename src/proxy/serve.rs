@@ -49,7 +49,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             let service = service.clone();
             return Ok(Box::pin(decisions::answer((request, body), worker, client, service)).await);
         }
-        worker.rules.conceal_key(&mut request);
+        worker.rules.conceal(&mut request, client.is_trusted());
         let mut served = ClientRequest::new(&worker, &client, &request, body);
 
         // Whose request is it, and what is its route?

@@ -201,7 +201,8 @@ impl<'r, S: Store> Replay<'r, S> {
         self.end_requests(logged.time).await?;
         self.clock.set(logged.time);
         let rules = self.rules;
-        rules.conceal_key(&mut logged.request);
+        // What the log has of `trusted_headers`, the proxies in front have set.
+        rules.conceal(&mut logged.request, true);
         group_values(&mut logged.values, &rules.config().values);
         let has_host = self.assume_host(&mut logged.request);
         self.without_host += u64::from(!has_host);

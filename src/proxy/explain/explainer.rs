@@ -58,7 +58,7 @@ pub async fn explain<S: Store>(
     let is_peer_trusted = rules.trusted_proxies.contains(asked.peer);
     let likely = asked.listener.unwrap_or_else(|| listeners::likely(rules, &asked, is_peer_trusted));
     let assumed_host = assume_host(rules, &mut asked.request, &[likely]);
-    rules.conceal_key(&mut asked.request);
+    rules.conceal(&mut asked.request, is_peer_trusted);
     let assumed_listener = match asked.listener {
         Some(_) => None,
         None => listeners::assume(rules, &asked.request, likely),

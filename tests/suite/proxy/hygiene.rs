@@ -1,6 +1,6 @@
 //! What belongs to one connection stays on it, and what must go on does, in both directions.
 
-use crate::harness::{Client, Config, Origin, Reply, Tollgate, get};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, get, get_from};
 
 /// A request as the origin sees it: names and values of its fields, in the order in which they came.
 fn seen(fields: &str) -> Vec<(String, String)> {
@@ -305,6 +305,37 @@ fn no_other_spelling_of_what_a_trusted_proxy_says_reaches_a_service() {
     for (name, value) in said {
         assert!(head.contains(&format!("\r\n{name}: {value}\r\n")), "{name} in {head}");
     }
+}
+
+#[test]
+fn what_only_trusted_proxies_may_say_chooses_no_route_and_no_limit_of_others() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "trusted_proxies: [127.0.0.2]
+trusted_headers: [x-plan]
+policies: {{ by-plan: {{ algorithm: fixed_window, key: \"header:x-plan\", missing: ip, limit: 2/1d }} }}
+upstreams: {{ a: {{ endpoints: [\"http://{}\"], policies: [by-plan] }} }}
+routes: [{{ name: gold, path: /*, headers: {{ x-plan: gold }}, upstream: a }}, {{ name: rest, path: /*, upstream: a }}]
+",
+        origin.address
+    )));
+    for (source, route, keys) in [
+        ("127.0.0.2", "gold", ["header:x-plan=gold", "header:x-plan=pro"]),
+        ("127.0.0.1", "rest", ["ip:127.0.0.1"; 2]),
+    ] {
+        for (plan, key) in [("gold", keys[0]), ("pro", keys[1])] {
+            let fields = [("x-plan", plan), ("x_plan", plan)];
+            assert_eq!(get_from(source, tollgate.address, "/", &fields).status, 200);
+            let field = format!("x-plan: {plan}");
+            let explained = tollgate.command(&["explain", "--peer", source, "-H", &field, "/"]).stdout;
+            let is_gold = route == "gold" && plan == "gold";
+            let route = if is_gold { "gold" } else { "rest" };
+            assert!(explained.contains(&format!("route     {route}")), "{explained}");
+            assert!(explained.contains(key), "{key}: {explained}");
+        }
+    }
+    // Both plans of the untrusted client were counted as one address.
+    assert_eq!(get_from("127.0.0.1", tollgate.address, "/", &[("x-plan", "free")]).status, 429);
 }
 
 #[test]
