@@ -4,9 +4,9 @@
     peers.py                                  every workload; says what differs from docs/performance.md
     peers.py --write                          the same, and writes both tables
     peers.py --only plain --rounds 1          one workload, once
-    peers.py --binary PATH                    another build than target/dist/tollgate
+    peers.py --binary PATH --built PATH       other builds than target/dist/tollgate and target/release/tollgate
 
-Each contestant has one worker, which is pinned to the first core, in front of the same nginx. That, Redis, and wrk with 64 connections (or
+Tollgate takes part twice: as scripts/release builds it, and as `cargo build --release` does. Each contestant has one worker, which is pinned to the first core, in front of the same nginx. That, Redis, and wrk with 64 connections (or
 h2load) have the second. Measured is the CPU time of the contestant and of Redis by the kernel's accounting, a request; contestants take
 turns, and the median of all rounds counts. Tollgate's configurations are benches/peers/WORKLOAD.yaml; benches/contestants.py has the
 others. Envoy, Traefik and Caddy take part if ENVOY, TRAEFIK and CADDY name their binaries (scripts/test installs the first two below
@@ -25,6 +25,7 @@ PAGE, README = ROOT / "docs/performance.md", ROOT / "README.md"
 TOLERANCE = 0.03  # the most by which a ratio may differ from what is written
 BEGIN, END = "<!-- benches/peers.py writes this table -->\n", "<!-- end of the table -->\n"
 ALL = [NGINX, HAPROXY, ENVOY, TRAEFIK, CADDY]
+BUILT = "Tollgate by `cargo build --release`"
 IN_README = ["plain", "local-allow", "deny-flood", "tls", "shared-counter"]
 
 
@@ -81,11 +82,11 @@ class Figures(NamedTuple):
         return self.proxy + self.redis
 
 
-def measure(contestant, name, binary, seconds, directory):
-    if contestant == TOLLGATE:
-        args = [str(binary), "run", "--config", str(PEERS / f"{WORKLOADS[name].configuration or name}.yaml")]
+def measure(contestant, name, builds, seconds, directory):
+    if contestant in builds:
+        args = [str(builds[contestant]), "run", "--config", str(PEERS / f"{WORKLOADS[name].configuration or name}.yaml")]
     else:
-        args = command(contestant, WORKLOADS[name].work, directory, binary)
+        args = command(contestant, WORKLOADS[name].work, directory, builds[TOLLGATE])
     redis = ["redis-server", "--port", str(REDIS), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     with running(redis, LOAD_CORE, REDIS) as redis, origin(directory), running(args, PROXY_CORE, LISTENER) as proxy:
         load(name, 2)
@@ -101,14 +102,15 @@ def show(name, rounds):
 
 def row(name, rounds, columns):
     """A line of the table. A ratio is the median of the ratios of all rounds: a slower machine slows both."""
-    def ratio(peer):
-        return f"{statistics.median(ours.cpu / theirs.cpu for ours, theirs in zip(rounds[TOLLGATE], rounds[peer])):.2f}"
+    def ratio(peer, build=TOLLGATE):
+        return f"{statistics.median(ours.cpu / theirs.cpu for ours, theirs in zip(rounds[build], rounds[peer])):.2f}"
 
     # nginx with Lua has the column of nginx.
     peers = {column: LUA if column == NGINX and LUA in rounds else column for column in columns}
     cells = [[cell(peer) if peer in rounds else "" for peer in peers.values()] for cell in (lambda peer: show(name, rounds[peer]), ratio)]
     p99 = " / ".join(f"{statistics.median(figures.p99 for figures in all_rounds):.1f}" for all_rounds in rounds.values())
-    return [WORKLOADS[name].what, show(name, rounds[TOLLGATE]), *cells[0], *cells[1], p99]
+    builds = [show(name, rounds[build]) for build in (TOLLGATE, BUILT)]
+    return [WORKLOADS[name].what, *builds, *cells[0], *cells[1], ratio(peers[NGINX], BUILT), p99]
 
 
 def parts(page):
@@ -129,6 +131,7 @@ def write(page, table):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=ROOT / "target/dist/tollgate", type=pathlib.Path)
+    parser.add_argument("--built", default=ROOT / "target/release/tollgate", type=pathlib.Path)
     parser.add_argument("--only", action="append", choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=6)
@@ -136,23 +139,25 @@ def main():
     options = parser.parse_args()
     need(["nginx", "haproxy", "wrk", "h2load", "redis-server", "openssl", "taskset", "pgrep"])
     columns = present(ALL)
-    if not options.binary.exists():
-        sys.exit(f"{options.binary} is missing: run scripts/release, or name another one with --binary")
+    builds = {TOLLGATE: options.binary, BUILT: options.built}
+    for binary, made_by in [(options.binary, "scripts/release"), (options.built, "cargo build --release")]:
+        if not binary.exists():
+            sys.exit(f"{binary} is missing: run {made_by}, or name another one with --binary or --built")
     if options.write and (options.only or columns != ALL):
         sys.exit("--write needs all workloads and all peers: let ENVOY, TRAEFIK and CADDY name their binaries")
     for page in [PAGE, README] if options.write else []:
         parts(page)
 
-    head = ["workload", "Tollgate", *(f"{peer} {version(peer)}" for peer in columns), *(f"÷ {peer}" for peer in columns), "p99 (ms)"]
+    head = ["workload", TOLLGATE, BUILT, *(f"{peer} {version(peer)}" for peer in columns), *(f"÷ {peer}" for peer in columns), f"{BUILT} ÷ {NGINX}", "p99 (ms)"]
     table = [head, ["---"] * len(head)]
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         make_certificate(directory)
         for name in options.only or WORKLOADS:
-            rounds = {contestant: [] for contestant in [TOLLGATE, *(peer for peer in WORKLOADS[name].peers if peer in [*columns, LUA])]}
+            rounds = {contestant: [] for contestant in [*builds, *(peer for peer in WORKLOADS[name].peers if peer in [*columns, LUA])]}
             for _ in range(options.rounds):
                 for contestant, figures in rounds.items():
-                    figures.append(measure(contestant, name, options.binary, options.seconds, directory))
+                    figures.append(measure(contestant, name, builds, options.seconds, directory))
             table.append(row(name, rounds, columns))
             print(f"| {' | '.join(table[-1])} |", flush=True)
 
@@ -166,7 +171,7 @@ def main():
     if options.write:
         write(PAGE, table)
         kept = [WORKLOADS[name].what for name in IN_README]
-        write(README, [line[:2 + len(columns)] for line in table if line in table[:2] or line[0] in kept])
+        write(README, [line[:3 + len(columns)] for line in table if line in table[:2] or line[0] in kept])
 
 
 main()
