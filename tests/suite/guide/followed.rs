@@ -27,10 +27,11 @@ enum Part<'a> {
     Commands(&'a str),
 }
 
-/// The parts of a page until `end`.
+/// The parts of a page from `begin` until `end`.
 #[track_caller]
-fn parts<'a>(page: &'a Page, end: &str) -> Vec<Part<'a>> {
-    let text = page.text.split_once(end).unwrap_or_else(|| panic!("{} has no {end}", page.name)).0;
+fn parts<'a>(page: &'a Page, begin: &str, end: &str) -> Vec<Part<'a>> {
+    let at = |mark: &str| page.text.find(mark).unwrap_or_else(|| panic!("{} has no {mark}", page.name));
+    let text = &page.text[at(begin)..at(end)];
     let outside = |text: &'a str| {
         text.split("\n\n").map(|paragraph| match paragraph.trim_start_matches('\n') {
             commands if commands.starts_with("    ") => Part::Commands(commands),
@@ -65,10 +66,12 @@ struct Reader {
 impl Reader {
     /// Before the service at this port.
     fn new(service: u16) -> Self {
-        let listener = format!("127.0.0.1:{}", free_port());
+        let (listener, secure) = (format!("127.0.0.1:{}", free_port()), free_port());
         let places = vec![
             ("0.0.0.0:8080", listener.clone()),
             ("127.0.0.1:8080", listener),
+            ("127.0.0.1:8443", format!("127.0.0.1:{secure}")),
+            ("localhost:8443", format!("localhost:{secure}")),
             ("127.0.0.1:3000", format!("127.0.0.1:{service}")),
             ("\"127.0.0.1\", 3000", format!("\"127.0.0.1\", {service}")),
             ("127.0.0.1 3000", format!("127.0.0.1 {service}")),
@@ -139,7 +142,7 @@ impl Reader {
     /// Runs commands that show nothing.
     #[track_caller]
     fn run(&mut self, commands: &str) {
-        for line in commands.lines().map(str::trim) {
+        for line in commands.replace("\\\n", " ").lines().map(str::trim) {
             if line.starts_with("tollgate run") {
                 self.tollgate = None;
                 self.tollgate = Some(self.start(line));
@@ -161,10 +164,10 @@ impl Reader {
         }
     }
 
-    fn follow(&mut self, page: &Page, end: &str) {
+    fn follow(&mut self, page: &Page, begin: &str, end: &str) {
         let names = Regex::new(r"into\s+`\$([A-Z]+)`(?:\s+and\s+`\$([A-Z]+)`)?").unwrap();
         let elsewhere = Regex::new(r"server of \[[^]]*\]\(([\w-]+\.md)#try-it\)").unwrap();
-        for part in parts(page, end) {
+        for part in parts(page, begin, end) {
             match part {
                 Part::Prose(text) => {
                     if let Some(found) = names.captures(text) {
@@ -196,11 +199,11 @@ impl Reader {
 
 /// Follows a page until `end`, with the service that it has its reader start.
 fn follow(name: &str, end: &str) {
-    Reader::new(free_port()).follow(&Page::open(name), end);
+    Reader::new(free_port()).follow(&Page::open(name), "# ", end);
 }
 
-/// Follows a page whose reader has a service already.
-fn follow_with_service(name: &str, end: &str) {
+/// Follows a page whose reader has a service already, from `begin` until `end`.
+fn follow_with_service(name: &str, begin: &str, end: &str) {
     let service = Origin::start(|conn| {
         while let Some(head) = conn.head()? {
             conn.body(&head)?;
@@ -208,12 +211,12 @@ fn follow_with_service(name: &str, end: &str) {
         }
         Ok(())
     });
-    Reader::new(service.address.port()).follow(&Page::open(name), end);
+    Reader::new(service.address.port()).follow(&Page::open(name), begin, end);
 }
 
 #[test]
 fn the_first_page() {
-    follow_with_service("start.md", "### Passwords");
+    follow_with_service("start.md", "# ", "### Passwords");
 }
 
 #[test]
@@ -248,10 +251,25 @@ fn stuffed_credentials() {
 
 #[test]
 fn plans() {
-    follow_with_service("tasks/plans.md", "## Keep keys");
+    follow_with_service("tasks/plans.md", "# ", "## Keep keys");
 }
 
 #[test]
 fn tools_of_agents() {
-    follow_with_service("tasks/limit-agent-tools.md", "## Exceptions");
+    follow_with_service("tasks/limit-agent-tools.md", "# ", "## Exceptions");
+}
+
+#[test]
+fn what_is_left() {
+    follow_with_service("tasks/quota-left.md", "# ", "| field |");
+}
+
+#[test]
+fn invoices() {
+    follow_with_service("tasks/invoice-a-month.md", "# ", "After the end of the month");
+}
+
+#[test]
+fn a_first_certificate() {
+    follow_with_service("tls.md", "## A first certificate", "On a server with a public name");
 }
