@@ -72,10 +72,13 @@ pub(super) async fn explanation(
     let listeners = &config.rules.config().listeners;
     let listener = request.listener.as_deref().map(|named| find_listener(named, listeners)).transpose()?;
     let body = request.body.clone().map(Bytes::from);
-    let sources = config.rules.config().api_keys.as_ref().map(|settings| settings.from.as_slice());
-    let request = with_api_key(request, sources.unwrap_or_default())?;
-    let asked =
-        ExplainedRequest { peer, is_https, certificate, listener, body, request: request_parts(request)? };
+    let api_key = request.api_key.clone();
+    let mut request = request_parts(request)?;
+    if let Some(key) = api_key {
+        let sources = config.rules.config().api_keys.as_ref().map(|settings| settings.from.as_slice());
+        add_api_key(&mut request, &key, sources.unwrap_or_default())?;
+    }
+    let asked = ExplainedRequest { peer, is_https, certificate, listener, body, request };
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
     let (rules, upstreams) = (&config.rules, &config.upstreams);
     let explained = proxy::explain::explain(rules, upstreams, &context.store, &state.bans, asked, now);
@@ -84,26 +87,28 @@ pub(super) async fn explanation(
     Ok(dto::Explanation { client_certificate, ..explanation })
 }
 
-/// `request` with its API key in the first of the places that may hold one.
-fn with_api_key(
-    mut request: dto::ExplainedRequest,
-    sources: &[KeySource],
-) -> Result<dto::ExplainedRequest, Problem> {
-    let Some(key) = request.api_key.take() else { return Ok(request) };
+/// Puts `key` into the first of the places that may hold one.
+fn add_api_key(request: &mut request::Parts, key: &str, sources: &[KeySource]) -> Result<(), Problem> {
     let (name, value) = match sources.first() {
         None => return Err(Problem::bad_request("no request has an API key here: `api_keys` is not set")),
-        Some(KeySource::Header(name)) => (name.to_string(), key),
-        Some(KeySource::Bearer) => ("authorization".to_owned(), format!("Bearer {key}")),
+        Some(KeySource::Header(name)) => (name.clone(), HeaderValue::from_str(key)),
+        Some(KeySource::Bearer) => (header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {key}"))),
         Some(KeySource::Query(name)) => {
             let parameter =
-                url::form_urlencoded::Serializer::new(String::new()).append_pair(name, &key).finish();
-            let separator = if request.url.contains('?') { '&' } else { '?' };
-            request.url += &format!("{separator}{parameter}");
-            return Ok(request);
+                url::form_urlencoded::Serializer::new(String::new()).append_pair(name, key).finish();
+            let separator = if request.uri.query().is_some() { '&' } else { '?' };
+            if let Ok(uri) = format!("{}{separator}{parameter}", request.uri).parse() {
+                request.uri = uri;
+            }
+            return Ok(());
         }
     };
-    request.headers.insert(name, HeaderValues::One(value));
-    Ok(request)
+    // Neither message quotes the key.
+    let value = value.map_err(|_| Problem::bad_request("api_key: it can't be the value of a header"))?;
+    if request.headers.insert(&name, value).is_some() {
+        return Err(Problem::bad_request(format!("{name} is given twice: by api_key, and in headers")));
+    }
+    Ok(())
 }
 
 /// The identity of a client with this certificate.

@@ -44,7 +44,7 @@ pub enum DataFileError {
     /// It was not written to its end, or is another file. It is never overwritten.
     #[error("{} has no API keys that can be read: {error}; restore it, or remove it to begin without keys", .path.display())]
     Torn { path: PathBuf, error: String },
-    #[error("the API keys can't be written to {}: {error}", .path.display())]
+    #[error("the API keys can't be written to {}: {error}; `api_keys.data` names another file", .path.display())]
     Unwritable { path: PathBuf, error: io::Error },
 }
 

@@ -221,7 +221,11 @@ impl Reloader {
     /// Reports the reload in the audit log, in the log and as an event.
     fn announce(&self, reloaded: &Reloaded, by: &str) {
         let Reloaded { configuration, changed, needs_restart, warnings } = reloaded;
-        let what = if changed.is_empty() { "nothing has changed".to_owned() } else { changed.join("; ") };
+        let what = match changed.as_slice() {
+            [] if needs_restart.is_empty() => "nothing has changed".to_owned(),
+            [] => format!("nothing has changed yet; after a restart: {}", needs_restart.join("; ")),
+            changed => changed.join("; "),
+        };
         let detail = format!("configuration reloaded: {what}");
         self.shared.audit.write(by, "reload", &format!("configuration {}", configuration.hash), &detail);
         for line in needs_restart {

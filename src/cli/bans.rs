@@ -82,7 +82,7 @@ pub(super) struct BanArgs {
     #[arg(value_hint = ValueHint::Other)]
     pub key: String,
     /// How long to ban it, 1s to 366d: 30m, 12h, 7d
-    #[arg(long = "for", value_name = "DURATION", value_hint = ValueHint::Other)]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", value_hint = ValueHint::Other, allow_hyphen_values = true)]
     pub lasts: String,
     /// A note for the list of bans, up to 256 characters
     #[arg(long, default_value = "", value_hint = ValueHint::Other)]

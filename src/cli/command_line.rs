@@ -44,6 +44,7 @@ enum Command {
     #[command(aliases = ["start", "serve"])]
     Run(run::Args),
     /// Check a configuration and print every error with its line; exit code 78 if there are errors
+    #[command(aliases = ["validate", "test"])]
     Check(check::Args),
     /// Print what a setting is, with its type, default and an example
     ExplainSetting(explain_setting::Args),

@@ -55,21 +55,18 @@ pub(super) fn run(args: &Args) -> ExitCode {
     // Without a route, it is a part of a file.
     let check = if conversion.routes == 0 { CheckResult::default() } else { check(&conversion.yaml) };
     let text = format!("{}{}", conversion.yaml, check.comments());
-    let written =
-        match &args.output {
-            Some(path) => File::create_new(path)
-                .and_then(|mut file| file.write_all(text.as_bytes()))
-                .map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => {
-                        format!(
-                            "{} is there already, and is kept: name another file, or remove it",
-                            path.display()
-                        )
-                    }
-                    _ => format!("{}: cannot be written: {error}", path.display()),
-                }),
-            None => stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")),
-        };
+    let unwritten = |path: &Path, error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{} is there already, and is kept: name another file, or remove it", path.display())
+        }
+        _ => format!("{}: cannot be written: {error}", path.display()),
+    };
+    let written = match &args.output {
+        Some(path) => File::create_new(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| unwritten(path, error)),
+        None => stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")),
+    };
     if let Err(error) = written {
         return fail(&error);
     }

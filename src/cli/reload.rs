@@ -39,6 +39,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 fn describe(reloaded: &Reloaded) -> String {
     let mut text = match reloaded.changed.as_slice() {
+        [] if !reloaded.needs_restart.is_empty() => {
+            "The configuration was reloaded; nothing has changed yet.\n".to_owned()
+        }
         [] => "The configuration was reloaded; nothing has changed.\n".to_owned(),
         changed => format!("Changed:\n{}", bullet_list(changed)),
     };

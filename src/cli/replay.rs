@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[command(flatten)]
     logs: LogArgs,
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
     config: PathBuf,
     /// Another configuration: who would be newly denied by it, and who freed
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -90,14 +90,15 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(code) => return code,
         Err(failed) => *failed,
     };
+    let code = succession.fail(&error);
     // A check reads the file of API keys as well, and says where it is named.
-    match config::load_with_warnings(file, Purpose::Check) {
-        Err(errors) if matches!(error, StartError::ApiKeys(_)) => {
-            succession.old_process.failed(error);
-            report_config_errors(&errors)
-        }
-        _ => succession.fail(error),
+    if matches!(error, StartError::ApiKeys(_))
+        && file.is_file()
+        && let Err(errors) = config::load_with_warnings(file, Purpose::Check)
+    {
+        return report_config_errors(&errors);
     }
+    code
 }
 
 /// The configuration and its warnings.

@@ -81,7 +81,7 @@ pub fn foreign_proxy(text: &str) -> Option<ForeignProxy> {
     ForeignProxy::ALL.into_iter().find(|proxy| proxy.is_one(&text))
 }
 
-/// Whether `text` is a configuration of Tollgate, valid or nearly so.
+/// Whether `text` is YAML with a section that only Tollgate has.
 pub fn is_of_tollgate(text: &str) -> bool {
     keys_of_tree(text).is_some_and(|keys| keys.iter().any(|key| key == "listeners" || key == "policies"))
 }

@@ -86,6 +86,31 @@ pub(super) fn mask_credentials(text: &str) -> String {
     mask_ranges(text, &credential_ranges(text), 1).0
 }
 
+/// Whether a part of `word` looks as if a program had made it, such as the last one of `sk_live_4f9a8c7b6d5e4f3a`.
+pub(super) fn looks_random(word: &str) -> bool {
+    word.split(['-', '_']).any(|part| {
+        let count = |is_one: fn(&char) -> bool| part.chars().filter(is_one).count();
+        part.chars().all(|c| c.is_ascii_alphanumeric())
+            && part.len() >= 16
+            && count(char::is_ascii_digit) >= 3
+            && count(char::is_ascii_alphabetic) >= 3
+    })
+}
+
+/// The ranges of words that look random.
+pub(super) fn random_ranges(text: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    for word in text.split_inclusive(|c| !is_of_key(c)) {
+        let bare = word.trim_end_matches(|c| !is_of_key(c));
+        if looks_random(bare) {
+            ranges.push(at..at + bare.len());
+        }
+        at += word.len();
+    }
+    ranges
+}
+
 /// Whether nothing in `text` looks like a credential.
 pub(super) fn has_no_credentials(text: &str) -> bool {
     credential_ranges(text).is_empty()

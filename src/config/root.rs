@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::{
     abuse,
     abuse::settings::Abuse,
-    checks::{decisions, key_limits},
+    checks::{decisions, key_limits, loops},
     history::{
         alerts::{alerts, check_alerts},
         checks::check_history,
@@ -172,6 +172,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         request_values::checks::report_unread_of_plans(plans, &config);
     }
     decisions::warn(root, &config);
+    loops::warn(root, &config);
     if let Some(proxies) = proxies {
         identity::checks::warn_of_spoofable_headers(proxies, &config);
     }

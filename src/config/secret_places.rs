@@ -8,8 +8,8 @@ use url::Url;
 
 use super::{
     redact::{
-        Secrets, behind_a_space, credential_ranges, cut_user_info, disjoint, is_all_interpolated, lines,
-        mask_ranges, ranges_in_key, ranges_in_text, shifted,
+        MASK, Secrets, behind_a_space, credential_ranges, cut_user_info, disjoint, is_all_interpolated,
+        lines, looks_random, mask_ranges, random_ranges, ranges_in_key, ranges_in_text, shifted,
     },
     settings::Place,
     yaml::{Document, Key, Node, NodeKind},
@@ -71,15 +71,21 @@ impl Search<'_> {
             NodeKind::Mapping { entries, .. } => {
                 for (key, value) in entries {
                     self.keys.push(key.span.clone());
-                    self.visit_key(key);
-                    self.visit(value, place.entry(&key.name));
+                    let below = place.entry(&key.name);
+                    self.visit_key(key, below);
+                    self.visit(value, below);
                 }
             }
         }
     }
 
-    /// Looks for a value in a key, as in `{ token:VALUE }`, `{ token = VALUE }` and `{ token VALUE }`.
-    fn visit_key(&mut self, key: &Key) {
+    /// Looks for a value in a key, as in `{ token:VALUE }`, `{ token = VALUE }` and `{ token VALUE }`, and for a secret in its
+    /// place.
+    fn visit_key(&mut self, key: &Key, below: Place) {
+        if matches!(below, Place::Unknown) && looks_random(&key.name) {
+            self.found.keys.push((key.name.clone(), MASK.to_owned()));
+            self.found.ranges.push(key.span.clone());
+        }
         let inside = ranges_in_key(&key.name);
         if !inside.is_empty() {
             self.found.keys.push((key.name.clone(), mask_ranges(&key.name, &inside, 1).0));
@@ -95,7 +101,12 @@ impl Search<'_> {
         let found = match place {
             Place::Secret if is_all_interpolated(inner) => return,
             Place::Secret => iter::once(inner_at..inner_at + inner.len()).collect(),
+            _ if inner.contains("PRIVATE KEY-----") => iter::once(inner_at..inner_at + inner.len()).collect(),
             Place::Unknown if is_mail_address(inner) => return,
+            Place::Unknown => {
+                let found = [random_ranges(written), credential_ranges(written)].concat();
+                shifted(found, span.start)
+            }
             _ if place.is_plain_text() => shifted(ranges_in_text(written, true), span.start),
             _ => shifted(credential_ranges(written), span.start),
         };
@@ -181,6 +192,27 @@ mod tests {
             "{settings}\nupstreams: {{ api: {{ endpoints: [http://127.0.0.1:3000] }} }}\nroutes: [{{ path: /*, upstream: api }}]\n"
         );
         parse("proxy.yaml", &text, &Inserted).unwrap_or_else(|errors| panic!("{errors}")).source.redacted_text
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_hidden_where_no_setting_is() {
+        for settings in [
+            "api_keys: { file: k, keys: [{ name: a, key: sk_live_4f9a8c7b6d5e4f3a }] }",
+            "api_keys: { sk_live_4f9a8c7b6d5e4f3a: acme }",
+            "api_keys: [sk_live_4f9a8c7b6d5e4f3a]",
+            "admin: { address: 127.0.0.1:9900, key: sk_live_4f9a8c7b6d5e4f3a }",
+            "user: [{ jwt: { keys: sk_live_4f9a8c7b6d5e4f3a } }]",
+            "alerts: [{ url: https://hooks.example.com/T0/sk_live_4f9a8c7b6d5e4f3a }]",
+            "listeners: [{ tls: { certificates: [{ cert: \"-----BEGIN PRIVATE KEY-----\\nsk_live_4f9a8c7b6d5e4f3a\", key: k }] } }]",
+        ] {
+            let text = format!("{settings}\nroutes: []\n");
+            let errors = parse("proxy.yaml", &text, &Inserted).unwrap_err().to_string();
+            assert!(!errors.contains("4f9a8c7b"), "{settings}\n\n{errors}");
+        }
+        assert!(
+            redacted("x-a: { key: ip+path, image: orders-2024 }")
+                .contains("{ key: ip+path, image: orders-2024 }")
+        );
     }
 
     #[test]

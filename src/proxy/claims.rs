@@ -12,7 +12,9 @@ use crate::config::model::{
 /// The fields that clients must not set for themselves, under one configuration.
 #[derive(Debug)]
 pub(super) struct ClaimFields {
-    /// Configured fields that only trusted peers may send.
+    /// Configured fields that proxies in front set: users, and `trusted_headers`.
+    of_proxies: Vec<HeaderName>,
+    /// Configured fields that only trusted peers may send, including those of proxies.
     reserved: Vec<HeaderName>,
     /// All fields that a setting names, including the reserved ones.
     named: Vec<HeaderName>,
@@ -20,9 +22,21 @@ pub(super) struct ClaimFields {
 
 impl ClaimFields {
     pub(super) fn new(config: &Config) -> Self {
-        let reserved = reserved_fields(config);
+        let of_proxies = fields_of_proxies(config);
+        let reserved = of_proxies.iter().cloned().chain(reserved_fields(config)).collect::<Vec<_>>();
         let named = reserved.iter().cloned().chain(named_fields(config)).collect();
-        Self { reserved, named }
+        Self { of_proxies, reserved, named }
+    }
+
+    /// The fields of `headers` that only proxies in front may set, in any spelling.
+    pub(super) fn of_proxies(&self, headers: &HeaderMap) -> SmallVec<[HeaderName; 4]> {
+        if self.of_proxies.is_empty() {
+            return SmallVec::new();
+        }
+        let is_theirs = |name: &&HeaderName| {
+            self.of_proxies.iter().any(|field| is_spelling(name.as_str(), field.as_str()))
+        };
+        headers.keys().filter(is_theirs).cloned().collect()
     }
 
     /// Removes a client's claims about itself from the head of a request: all claims of an untrusted peer, and the
@@ -64,24 +78,29 @@ impl ClaimFields {
     }
 }
 
-/// The fields of the client's address, the request's ID, users that a gateway sets, and `trusted_headers`.
-fn reserved_fields(config: &Config) -> Vec<HeaderName> {
-    let address = match &config.client_address.header {
-        AddressHeader::Single(name) => Some(name.clone()),
-        AddressHeader::XForwardedFor | AddressHeader::Forwarded => None,
-    };
+/// The fields of users that a gateway sets, those that tell upstreams about an API key, and `trusted_headers`.
+fn fields_of_proxies(config: &Config) -> Vec<HeaderName> {
     let users = config.user.iter().filter_map(|source| match source {
-        UserSource::Header { name, from: HeaderFrom::TrustedProxies } => Some(name.clone()),
+        UserSource::Header { name, from: HeaderFrom::TrustedProxies } => Some(name),
         _ => None,
     });
-    let mut all: Vec<HeaderName> = users.chain(address).chain([config.request_id.clone()]).collect();
     let told = config.api_keys.iter().flat_map(|keys| keys.headers.all()).map(|(name, _)| name);
-    for name in config.trusted_headers.iter().chain(told) {
+    let mut all: Vec<HeaderName> = Vec::new();
+    for name in users.chain(&config.trusted_headers).chain(told) {
         if !all.contains(name) {
             all.push(name.clone());
         }
     }
     all
+}
+
+/// The fields of the client's address and the request's ID.
+fn reserved_fields(config: &Config) -> impl Iterator<Item = HeaderName> {
+    let address = match &config.client_address.header {
+        AddressHeader::Single(name) => Some(name.clone()),
+        AddressHeader::XForwardedFor | AddressHeader::Forwarded => None,
+    };
+    address.into_iter().chain([config.request_id.clone()])
 }
 
 /// The other fields that settings name: for users, keys, costs, exemptions and routes.
@@ -205,7 +224,8 @@ mod tests {
 
     fn claims(reserved: &'static str, named: &'static str) -> ClaimFields {
         let field = HeaderName::from_static;
-        ClaimFields { reserved: vec![field(reserved)], named: vec![field(reserved), field(named)] }
+        let named = vec![field(reserved), field(named)];
+        ClaimFields { of_proxies: Vec::new(), reserved: vec![field(reserved)], named }
     }
 
     #[test]
@@ -286,7 +306,7 @@ mod tests {
             UserSource::Header { name: HeaderName::from_static("x-name"), from: HeaderFrom::Anyone },
         ];
         config.routes[0].headers.push((HeaderName::from_static("x-version"), HeaderValue::from_static("2")));
-        let ClaimFields { reserved, named } = ClaimFields::new(&config);
+        let ClaimFields { reserved, named, .. } = ClaimFields::new(&config);
         let request_id = config.request_id.as_str();
         assert_eq!(reserved.iter().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-user", request_id]);
         for name in ["x-user", "x-name", "x-version", request_id] {

@@ -85,16 +85,19 @@ impl<'a, S> ClientRequest<'a, S> {
         'a: 'f,
     {
         let Self { worker, client, .. } = self;
-        let (peer, peer_identifier, certificate) = question.source().unwrap_or_else(|| {
+        let (peer, peer_identifier, is_peer_trusted, certificate) = match question.source() {
+            Some((address, identifier, certificate)) => {
+                (address, identifier, worker.rules.trusted_proxies.contains(address), certificate)
+            }
             // The certificate of the connection is that of the proxy that asks.
-            (client.peer().address().ip(), client.address(), None)
-        });
+            None => (client.peer().address().ip(), client.address(), true, None),
+        };
         RequestFacts {
             request,
             survey: worker.rules.survey(&request.headers),
             peer,
             peer_identifier,
-            is_peer_trusted: question.is_peer_trusted(&worker.rules),
+            is_peer_trusted,
             certificate,
             listener: Some(client.listener()),
             body_length: None,

@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{
-    claims::{ClaimFields, is_spelling, remove_where},
+    claims::ClaimFields,
     cors::CorsRule,
     decisions::{DecisionWarnings, Question},
     field_survey::{FieldKind, FieldSurvey},
@@ -160,14 +160,13 @@ impl Rules {
         self.config.listeners.get(listener).is_some_and(|listener| listener.decisions.is_some())
     }
 
-    /// Removes what nothing else may see of `request`: `trusted_headers` of a peer that is no trusted proxy, and an API key in
-    /// the query.
+    /// Removes what nothing else may see of `request`: of a peer that is no trusted proxy, what only those may say, and an API key
+    /// in the query.
     pub fn conceal(&self, request: &mut request::Parts, is_peer_trusted: bool) {
-        let reserved = &self.config.trusted_headers;
-        if !is_peer_trusted && !reserved.is_empty() {
-            remove_where(&mut request.headers, |name| {
-                reserved.iter().any(|field| is_spelling(name.as_str(), field.as_str()))
-            });
+        if !is_peer_trusted {
+            for name in self.claims.of_proxies(&request.headers) {
+                request.headers.remove(name);
+            }
         }
         if let Some(keys) = &self.keys {
             keys.conceal(request);

@@ -7,7 +7,7 @@ use crate::config::{
     reader::{Cursor, MappingCursor},
     value::{
         Invalid, MAX_LIMIT, number, quota, quota_of_bytes,
-        rate::{Quota, Window},
+        rate::{CalendarUnit, Quota, Window},
     },
 };
 
@@ -182,9 +182,16 @@ fn of_length(text: &str, kind: Algorithm, settings: &PolicySettings<'_>) -> Resu
     let quota = of_units(text, settings)?;
     match quota.window {
         Window::Length(_) => Ok(quota),
-        Window::Calendar(_) => {
-            Err(Invalid::new(format!("has a window of the calendar, which {} does not take", kind.name()))
-                .expected("set `algorithm: fixed_window`, or write a length, such as 1000/30d"))
+        Window::Calendar(unit) => {
+            let length = match unit {
+                CalendarUnit::Hour => "1h",
+                CalendarUnit::Day => "1d",
+                CalendarUnit::Week => "7d",
+                CalendarUnit::Month => "30d",
+            };
+            let help = format!("set `algorithm: fixed_window`, or write a length: {}/{length}", quota.limit);
+            let reason = format!("has a window of the calendar, which {} does not take", kind.name());
+            Err(Invalid::new(reason).suggestion(help))
         }
     }
 }

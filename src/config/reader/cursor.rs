@@ -216,6 +216,9 @@ impl<'t> Cursor<'t> {
         read: impl FnOnce(&[u8]) -> Result<T, Invalid>,
     ) -> Option<(PathBuf, T)> {
         self.parse(|path| {
+            if path.contains("-----BEGIN") {
+                return Err(Invalid::new("is what a file contains, not the name of a file"));
+            }
             let bytes = self.context.lookup.read_bytes(Path::new(path));
             let bytes = bytes.map_err(|error| Invalid::new(format!("cannot be read: {error}")))?;
             Ok((PathBuf::from(path), read(&bytes)?))
@@ -249,6 +252,12 @@ impl<'t> Cursor<'t> {
         };
         let curly = slips::between_curly_quotes(written).map(slips::in_curly_quotes);
         match parse(&text.value) {
+            // It would be a password that everybody can guess.
+            Ok(_) if secret && slips::is_shell_variable(written) => {
+                let invalid = slips::shell_variable_taken_as_text();
+                self.report(invalid.about("this value"), invalid.help(true));
+                None
+            }
             Ok(value) => {
                 let slip = curly
                     .or_else(|| slips::is_shell_variable(written).then(slips::shell_variable_taken_as_text));

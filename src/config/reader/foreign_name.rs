@@ -11,7 +11,7 @@ use super::Cursor;
 /// The longest value that is shown in a suggestion, in bytes.
 const MAX_SHOWN: usize = 80;
 /// Marks in the lines of `foreign_names.txt`. The user's value replaces them, rewritten as each mark demands.
-const MARKS: [&str; 7] = ["VALUE", "SIZE", "PATH", "HOSTS", "FIELD", "REGEX", "KEY"];
+const MARKS: [&str; 8] = ["VALUE", "SIZE", "DURATION", "PATH", "HOSTS", "FIELD", "REGEX", "KEY"];
 
 static SECTIONS: LazyLock<Sections> = LazyLock::new(|| parse(include_str!("../foreign_names.txt")));
 

@@ -164,6 +164,11 @@ impl<'t> MappingCursor<'t> {
             let name = key.name.as_str();
             if !self.is_known(name) {
                 let help = self.explanation(key, node).map(|(_, help)| help);
+                let help = help.or_else(|| {
+                    // What follows may be a secret.
+                    let (before, _) = name.split_once(':').filter(|(before, _)| self.is_known(before))?;
+                    Some(format!("put a space behind the colon: `{before}: …`"))
+                });
                 let help = help.or_else(|| suggestion(name, known().collect::<Vec<_>>(), "known keys:"));
                 // The help may quote the value.
                 self.cursor.child(node).report_at(key.location, format!("unknown key `{name}`"), help);
@@ -215,7 +220,7 @@ impl<'t> NameTable<'t> {
             let invalid = Invalid::unknown_name(self.kind);
             match suggestion(name, self.names.iter().copied(), "known names:") {
                 Some(help) => invalid.suggestion(help),
-                None => invalid,
+                None => invalid.suggestion(format!("the configuration names no {}", self.kind)),
             }
         })
     }

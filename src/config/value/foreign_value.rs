@@ -7,6 +7,7 @@ pub(in crate::config) fn foreign_value(mark: &str, text: &str) -> String {
     match mark {
         "VALUE" => in_quotes_if_needed(text),
         "SIZE" => suggest_size(text).unwrap_or(text.to_owned()),
+        "DURATION" if text.bytes().all(|byte| byte.is_ascii_digit()) => format!("{text}s"),
         "PATH" => path_and_below(text),
         "HOSTS" => suggest_hosts(text),
         "FIELD" => suggest_field(text),

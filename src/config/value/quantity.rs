@@ -196,7 +196,8 @@ pub(in crate::config) fn quota(text: &str) -> Result<Quota, Invalid> {
     let Some((_, unit)) = CalendarUnit::ALL.into_iter().find(|(unit, _)| *unit == name) else {
         return rate(text).map(Quota::from).map_err(|invalid| {
             // Other units may be meant as lengths. A month is no length.
-            let is_month = nearest(name, ["month"]).is_some() && whole_number(limit).is_some();
+            let is_month = nearest(name, ["month"]).is_some() || ["mo", "1mo", "1month"].contains(&name);
+            let is_month = is_month && whole_number(limit).is_some();
             did_you_mean(invalid, is_month.then(|| format!("{limit}/month")))
         });
     };

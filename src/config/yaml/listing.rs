@@ -6,7 +6,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use serde_yaml::{Error, Spanned};
 
 use super::{node::to_location, parse};
-use crate::config::{FileLocation, Problem, nearest::suggestion};
+use crate::config::{FileLocation, Problem, nearest::suggestion, redact::looks_random};
 
 /// Reads a document that has nothing but a list under `key`. Each item is given to `take`, with its location.
 ///
@@ -31,7 +31,8 @@ fn problem(error: &Error, text: &str) -> Problem {
     match error {
         Error::SerdeUnknownField { field, expected, location } => {
             let help = suggestion(field, expected.iter().copied(), "known here:");
-            Problem::new(at(*location), format!("`{field}` is not known here")).help(help)
+            let named = if looks_random(field) { "this name".to_owned() } else { format!("`{field}`") };
+            Problem::new(at(*location), format!("{named} is not known here")).help(help)
         }
         Error::SerdeMissingField { field, location } => {
             Problem::new(at(*location), format!("`{field}` is missing"))
@@ -69,7 +70,8 @@ impl<'de, T: DeserializeOwned, F: FnMut(FileLocation, T)> Visitor<'de> for Listi
         let mut has_list = false;
         while let Some(Spanned { value: key, defined, .. }) = entries.next_key::<Spanned<String>>()? {
             if key != self.key {
-                let message = format!("expected `{}:` and nothing else, not `{key}`", self.key);
+                // It may be a secret.
+                let message = format!("expected `{}:` and nothing else at the top level", self.key);
                 *self.wrong_key = Some(Problem::new(to_location(defined), message.clone()));
                 return Err(serde::de::Error::custom(message));
             }

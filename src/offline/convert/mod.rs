@@ -75,7 +75,7 @@ impl Source {
             Some(ForeignProxy::Traefik) => Ok(Self::Traefik),
             Some(ForeignProxy::Kong) => Ok(Self::Kong),
             Some(proxy) => Err(other(&format!(
-                "this is {}. tollgate convert reads those of nginx, HAProxy, Traefik and Kong; see {}",
+                "this is {}. tollgate convert reads configurations of nginx, HAProxy, Traefik and Kong; see {}",
                 proxy.configuration(),
                 proxy.page()
             ))),

@@ -54,11 +54,6 @@ impl Question {
         Some((*address, identifier, certificate.as_ref()))
     }
 
-    /// Whether the peer of the described request is a trusted proxy, as the one that asks is.
-    pub(in crate::proxy) fn is_peer_trusted(&self, rules: &Rules) -> bool {
-        self.source.as_ref().is_none_or(|source| rules.trusted_proxies.contains(source.address))
-    }
-
     /// The entries of the descriptor.
     pub(in crate::proxy) fn entries(&self) -> &[(String, String)] {
         self.descriptor.as_ref().map_or(&[], |descriptor| &descriptor.entries)

@@ -122,6 +122,8 @@ impl Described {
             };
             fault = fault.or(read.err());
         }
+        // What it says of the request is the word of a trusted proxy.
+        rules.conceal(&mut request, true);
         let source = address.map(|address| Source::new(address, rules, None));
         let entries = entries.into_iter().map(|DescriptorEntry { key, value }| {
             // Bytes that are none stand for each other.
@@ -130,7 +132,6 @@ impl Described {
         let entries = entries.collect();
         let descriptor = Descriptor { domain: domain.to_owned(), entries, user };
         let question = Question { source, descriptor: Some(descriptor) };
-        rules.conceal(&mut request, question.is_peer_trusted(rules));
         let hits = match (hits_addend.unwrap_or(u64::from(hits_of_call.max(1))), is_negative_hits) {
             (0, _) => Hits::Look,
             (hits, false) => Hits::Add(hits),

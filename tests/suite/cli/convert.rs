@@ -178,7 +178,7 @@ fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
         ("none.conf", "tollgate: none.conf: cannot be read: "),
         (
             "Caddyfile",
-            "tollgate: Caddyfile: this is a Caddyfile. tollgate convert reads those of nginx, HAProxy",
+            "tollgate: Caddyfile: this is a Caddyfile. tollgate convert reads configurations of nginx",
         ),
         ("proxy.yaml", "tollgate: proxy.yaml: this is a configuration of Tollgate already"),
         (

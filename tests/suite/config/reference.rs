@@ -123,6 +123,7 @@ const BEYOND: [(&str, &[&str]); 6] = [
             "redis_url_variable",
             "secrets",
             "token_keys",
+            "variables_as_secrets",
         ],
     ),
     (

@@ -35,7 +35,8 @@ static VARYING: LazyLock<[(Regex, &str); 10]> = LazyLock::new(|| {
 });
 
 /// Commands whose answers lag behind.
-const LATE: [&str; 9] = [
+const LATE: [&str; 10] = [
+    "sleep 1;",
     "tollgate blocked",
     "tollgate bans",
     "tollgate policies",
