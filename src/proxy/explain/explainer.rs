@@ -59,9 +59,8 @@ pub async fn explain<S: Store>(
     let likely = asked.listener.unwrap_or_else(|| listeners::likely(rules, &asked, is_peer_trusted));
     let assumed_host = assume_host(rules, &mut asked.request, &[likely]);
     let is_asked = asked.listener.or(Some(likely)).is_some_and(|listener| rules.is_asked_on(listener));
-    let sees_all = is_peer_trusted || is_asked;
-    let left_out = rules.claims.of_proxies(&asked.request.headers);
-    rules.conceal(&mut asked.request, sees_all);
+    let as_sent = asked.request.headers.clone();
+    rules.conceal(&mut asked.request, is_peer_trusted || is_asked);
     let assumed_listener = match asked.listener {
         Some(_) => None,
         None => listeners::assume(rules, &asked.request, likely),
@@ -89,13 +88,9 @@ pub async fn explain<S: Store>(
         bans: Some(bans),
         question: question.as_ref(),
     };
-    let (client, mut why_address) = identity::address(rules, &facts);
-    if !left_out.is_empty() && !sees_all {
-        let names = left_out.iter().map(http::HeaderName::as_str).collect::<Vec<_>>().join(", ");
-        why_address += &format!("; it is not a trusted proxy, so {names} from it does not count");
-    }
+    let (client, why_address) = identity::address(rules, &facts, &as_sent);
     let address = rules.address_identifier(client.ip);
-    let (identity, user) = identity::user(rules, &facts, now);
+    let (identity, user) = identity::user(rules, &facts, &as_sent, now);
     let explanation = Explanation {
         assumed_host,
         assumed_listener: asked_on.or(assumed_listener),

@@ -1,13 +1,15 @@
 //! The client and the user of a request, and why.
 
+use http::{HeaderMap, HeaderName};
+
 use crate::{
     config::model::UserSource,
-    identity::{ClientIp, ForwardedHop, Identity, explain_failure},
+    identity::{ClientIp, Credentials, ForwardedHop, Identity, explain_failure},
     proxy::{request_facts::RequestFacts, rules::Rules},
 };
 
-/// The client's address, and its source.
-pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>) -> (ClientIp, String) {
+/// The client's address, and its source. `as_sent`: the headers, with those that count for nothing.
+pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>, as_sent: &HeaderMap) -> (ClientIp, String) {
     let RequestFacts { peer, is_peer_trusted, .. } = *facts;
     let headers = &facts.request.headers;
     let (proxies, mut hops) = (&rules.trusted_proxies, Vec::new());
@@ -15,9 +17,12 @@ pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>) -> (ClientIp, Str
     let address = proxies.client_address_with(peer, is_peer_trusted, headers, |hop| hops.push(hop));
     let peer = peer.to_canonical();
     if !is_peer_trusted {
-        let ignored = match headers.contains_key(field) {
-            true => format!("; its {field} is ignored, because it is not a trusted proxy"),
-            false => String::new(),
+        let concealed = as_sent.keys().filter(|name| !headers.contains_key(*name)).map(HeaderName::as_str);
+        let names: Vec<&str> =
+            concealed.chain(headers.contains_key(field).then_some(field.as_str())).collect();
+        let ignored = match names.as_slice() {
+            [] => String::new(),
+            names => format!("; its {} is ignored, because it is not a trusted proxy", names.join(", ")),
         };
         return (address, format!("the peer's own address{ignored}"));
     }
@@ -51,15 +56,20 @@ pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>) -> (ClientIp, Str
     (address, why)
 }
 
-/// The user, and the source that names it; or why none does.
-pub(super) fn user(rules: &Rules, facts: &RequestFacts<'_>, now: i64) -> (Identity, String) {
+/// The user, and the source that names it; or why none does. `as_sent`: the headers, with those that count for nothing.
+pub(super) fn user(
+    rules: &Rules,
+    facts: &RequestFacts<'_>,
+    as_sent: &HeaderMap,
+    now: i64,
+) -> (Identity, String) {
     let (sources, mut tried) = (&rules.config.user, Vec::new());
     let identity = rules.identify(facts, || now, |index| tried.push(index));
     let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
     if identity.user.is_some() {
         tried.pop();
     }
-    let credentials = facts.credentials(&identity.key);
+    let credentials = Credentials { headers: as_sent, ..facts.credentials(&identity.key) };
     let failures = tried.iter().map(|&index| explain_failure(sources, index, &rules.verifier, credentials));
     let mut why: Vec<String> =
         named_by.map(|source| describe_source(source, &identity)).into_iter().collect();

@@ -108,7 +108,7 @@ impl Reader {
     /// Runs a line that the page has run on.
     fn start(&self, line: &str) -> Running {
         let mut shell = self.shell(&format!("exec {line}"));
-        Running(shell.stdout(Stdio::null()).spawn().unwrap())
+        Running(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Runs the service of a page.

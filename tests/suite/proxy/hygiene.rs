@@ -331,7 +331,7 @@ routes: [{{ name: gold, path: /*, headers: {{ x-plan: gold }}, upstream: a }}, {
         let explained = tollgate.command(&["explain", "--peer", source, "-H", &field, "/"]).stdout;
         assert!(explained.contains(&format!("route     {route}")), "{explained}");
         assert!(explained.contains(key), "{key}: {explained}");
-        let is_left_out = explained.contains("it is not a trusted proxy, so x-plan from it does not count");
+        let is_left_out = explained.contains("its x-plan is ignored, because it is not a trusted proxy");
         assert_eq!(is_left_out, source == "127.0.0.1", "{explained}");
     }
     // Both plans of the untrusted client were counted as one address.
