@@ -403,7 +403,7 @@ impl Link {
         let world = &self.shard.world;
         loop {
             let jitter = 0.75 + world.random.borrow_mut().f64() / 2.0;
-            let after = (PROBE_AFTER as f64 * jitter) as i64 + world.random.borrow_mut().i64(..BREAKER_POLL);
+            let after = (PROBE_AFTER as f64 * jitter) as i64 + world.random.borrow_mut().i64(0..BREAKER_POLL);
             world.sleep_until(self.now() + after).await;
             if !self.shard.is_away() {
                 break;
