@@ -97,9 +97,9 @@ fn add_api_key(request: &mut request::Parts, key: &str, sources: &[KeySource]) -
             let parameter =
                 url::form_urlencoded::Serializer::new(String::new()).append_pair(name, key).finish();
             let separator = if request.uri.query().is_some() { '&' } else { '?' };
-            if let Ok(uri) = format!("{}{separator}{parameter}", request.uri).parse() {
-                request.uri = uri;
-            }
+            let uri = format!("{}{separator}{parameter}", request.uri).parse();
+            request.uri =
+                uri.map_err(|_| Problem::bad_request("api_key: the query of this URL has no room for it"))?;
             return Ok(());
         }
     };

@@ -160,14 +160,19 @@ impl Rules {
         self.config.listeners.get(listener).is_some_and(|listener| listener.decisions.is_some())
     }
 
-    /// Removes what nothing else may see of `request`: of a peer that is no trusted proxy, what only those may say, and an API key
-    /// in the query.
+    /// Removes from `request`, before anything else sees it, an API key in the query, and the fields that only proxies in front
+    /// may set, unless its peer is one.
     pub fn conceal(&self, request: &mut request::Parts, is_peer_trusted: bool) {
         if !is_peer_trusted {
             for name in self.claims.of_proxies(&request.headers) {
                 request.headers.remove(name);
             }
         }
+        self.conceal_key(request);
+    }
+
+    /// Removes an API key from the query of `request`, before anything else sees it.
+    pub fn conceal_key(&self, request: &mut request::Parts) {
         if let Some(keys) = &self.keys {
             keys.conceal(request);
         }

@@ -165,7 +165,7 @@ impl<'t> MappingCursor<'t> {
             if !self.is_known(name) {
                 let help = self.explanation(key, node).map(|(_, help)| help);
                 let help = help.or_else(|| {
-                    // What follows may be a secret.
+                    // The text behind the colon is left out: it may be a secret.
                     let (before, _) = name.split_once(':').filter(|(before, _)| self.is_known(before))?;
                     Some(format!("put a space behind the colon: `{before}: …`"))
                 });

@@ -201,8 +201,7 @@ impl<'r, S: Store> Replay<'r, S> {
         self.end_requests(logged.time).await?;
         self.clock.set(logged.time);
         let rules = self.rules;
-        // The log does not tell whether a proxy in front has set a field, or the client.
-        rules.conceal(&mut logged.request, true);
+        rules.conceal_key(&mut logged.request);
         group_values(&mut logged.values, &rules.config().values);
         let has_host = self.assume_host(&mut logged.request);
         self.without_host += u64::from(!has_host);

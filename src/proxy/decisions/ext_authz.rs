@@ -54,8 +54,7 @@ pub(super) async fn check<S: StoreAdmin + 'static>(
         Ok((request, source)) => (request, Question { source, descriptor: None }, None),
         Err(rejection) => (Request::new(()).into_parts().0, Question::default(), Some(rejection)),
     };
-    // What it says of the request is the word of a trusted proxy.
-    worker.rules.conceal(&mut request, true);
+    worker.rules.conceal_key(&mut request);
     let mut served = ClientRequest::described(worker, client, &request);
     served.exchange.set_front(AskedBy::ExtAuthz, false);
     let decided = match fault {

@@ -102,8 +102,7 @@ async fn answer_front<S: StoreAdmin + 'static>(
 ) -> Response<ResponseBody> {
     let is_head = request.method == http::Method::HEAD;
     let described = question::describe(front, service.path_prefix.as_deref(), &mut request);
-    // What it says of the request is the word of a trusted proxy.
-    worker.rules.conceal(&mut request, true);
+    worker.rules.conceal_key(&mut request);
     let mut served = ClientRequest::new(worker, client, &request, body);
     served.exchange.set_front(front.into(), is_head);
     let body = served.body.take();

@@ -122,8 +122,7 @@ impl Described {
             };
             fault = fault.or(read.err());
         }
-        // What it says of the request is the word of a trusted proxy.
-        rules.conceal(&mut request, true);
+        rules.conceal_key(&mut request);
         let source = address.map(|address| Source::new(address, rules, None));
         let entries = entries.into_iter().map(|DescriptorEntry { key, value }| {
             // Bytes that are none stand for each other.
